@@ -90,6 +90,19 @@ void horon_token_take(struct horon_context *ctx)
     count_out(&ctx->waiters);
 }
 
+/* The mark of what cannot wait stays until a look at everything has found nothing more: a thread
+ * that is rung for it may find the token taken, by one that looks only for what it does itself. */
+static bool look_at_all(struct horon_context *ctx)
+{
+    _Atomic bool *urgent = &own_line(ctx)->urgent;
+    const bool marked =
+        atomic_load_explicit(urgent, memory_order_relaxed) && atomic_exchange(urgent, false);
+    const bool moved = horon_engine_progress(ctx->engine);
+    if (marked && moved)
+        atomic_store_explicit(urgent, true, memory_order_relaxed);
+    return moved;
+}
+
 /* What peers have changed counts for what is in flight, and for what a full ring has room for
  * again; the rest is this rank's own.
  * @param armed  the progress thread itself lets go, and watches the links that are full. What they
@@ -101,7 +114,7 @@ static bool any_left_over(struct horon_context *ctx, bool armed)
     if (flies || armed) /* else a link with anything unsent is left over, full or not */
         atomic_thread_fence(memory_order_seq_cst); /* the wake word is there before this look */
     if (flies) {
-        if (horon_engine_progress(ctx->engine) ||
+        if (look_at_all(ctx) ||
             (!armed && atomic_load_explicit(&ctx->disarmed, memory_order_relaxed)))
             return true;
     }
@@ -136,8 +149,6 @@ static void let_go(struct horon_context *ctx, bool armed)
         horon_host_ring_sleepers(&ctx->host);
     if (!ring && !slept_through(ctx))
         return;
-    if (atomic_load_explicit(&own_line(ctx)->urgent, memory_order_relaxed))
-        atomic_exchange(&own_line(ctx)->urgent, false); /* the thread that is rung looks later */
     if (armed)
         horon_doorbell_ring(ctx->doorbell);
     else
@@ -242,7 +253,7 @@ void horon_request_drive(struct horon_context *ctx, struct horon_request *reques
             patience.since_ns = 0;
         if (look) {
             horon_context_report_deaths(ctx);
-            if (horon_engine_progress(ctx->engine))
+            if (look_at_all(ctx))
                 patience.since_ns = 0;
             if (horon_request_ended(request))
                 return;
@@ -319,7 +330,7 @@ static bool drive_turn(struct horon_context *ctx, const struct horon_request *re
     if (by_flags && turn % YIELDS_PER_LOOK)
         return horon_engine_advance(request->team, request->in_order);
     horon_context_report_deaths(ctx);
-    return horon_engine_progress(ctx->engine);
+    return look_at_all(ctx);
 }
 
 /* What was submitted with the request that is over may have begun in the same turn. It goes out
@@ -327,8 +338,7 @@ static bool drive_turn(struct horon_context *ctx, const struct horon_request *re
 static void see_off_others(struct horon_context *ctx)
 {
     int turns = LAST_TURNS;
-    while (turns-- > 0 && horon_engine_in_flight(ctx->engine) > 0 &&
-           horon_engine_progress(ctx->engine))
+    while (turns-- > 0 && horon_engine_in_flight(ctx->engine) > 0 && look_at_all(ctx))
         continue;
 }
 
@@ -480,7 +490,7 @@ static void drive_background(struct horon_context *ctx)
          * it shares its core with the waiter, that one would not come to take the token. */
         if (atomic_load(&ctx->waiters))
             horon_poller_collect(ctx->poller);
-        bool moved = horon_engine_progress(ctx->engine);
+        bool moved = look_at_all(ctx);
         if (atomic_load(&ctx->waiters) || atomic_load(&ctx->stop) ||
             atomic_load_explicit(&ctx->to_finish, memory_order_relaxed))
             return;

@@ -269,6 +269,34 @@ static void test_token_release_looks_at_what_cannot_wait(void **state)
     duo_end(&duo);
 }
 
+/* Likewise, and the thread that is rung for it finds the token taken again, by one that looks only
+ * for what it does itself. */
+static void test_token_release_looks_at_what_cannot_wait_until_it_was_seen(void **state)
+{
+    const char *const settings[] = {"STALL_WARN=0", NULL};
+    struct duo duo;
+    (void)state;
+    duo_make(&duo, settings);
+    for (int round = 0; round < 50; round++) {
+        float x = 1;
+        horon_request_t *theirs = duo_submit(duo.ctx[1], "x", &x);
+        wait_until_told_to_ring(duo.ctx[1]);
+        wait_until_told_to_ring(duo.ctx[0]);
+        horon_token_take(duo.ctx[0]);
+        duo.ctx[0]->deaths_look_ns = horon_clock_deadline(horon_clock_ns(), 3600000);
+        assert_int_equal(horon_cancel(theirs), HORON_OK);
+        wait_until_told_to_ring(duo.ctx[1]);
+        horon_token_release(duo.ctx[0]);
+        horon_token_take(duo.ctx[0]); /* mostly before the other thread comes */
+        while (atomic_load(&duo.ctx[0]->late_bell.set) != HORON_LATE_BELL_OFF)
+            sched_yield();
+        expect_sleep();
+        horon_token_release(duo.ctx[0]);
+        expect_unwaited(theirs, HORON_ERR_CANCELLED);
+    }
+    duo_end(&duo);
+}
+
 /* More than a ring holds: rank 0, which has nothing in flight, is rung for what fits, reads that
  * and sleeps again, and has to be rung for the rest as well. */
 static void test_token_rank_without_requests_hears_all_of_what_cannot_wait(void **state)
@@ -378,6 +406,7 @@ int main(void)
         cmocka_unit_test(test_token_release_rings_threads_that_sleep_for_what_ended_at_once),
         cmocka_unit_test(test_token_message_rings_the_receiver_that_sleeps),
         cmocka_unit_test(test_token_release_looks_at_what_cannot_wait),
+        cmocka_unit_test(test_token_release_looks_at_what_cannot_wait_until_it_was_seen),
         cmocka_unit_test(test_token_rank_without_requests_hears_all_of_what_cannot_wait),
         cmocka_unit_test(test_token_release_looks_at_a_ring_that_is_full),
         cmocka_unit_test(test_token_is_held_by_the_thread_that_says_what_did_not_finish),
