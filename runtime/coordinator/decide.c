@@ -19,14 +19,20 @@
 
 /* ---- Forming --------------------------------------------------------------------------------- */
 
+/* Of one that is not known by an id. Apart, since its name is cold. */
+__attribute__((noinline)) static size_t name_cost(const struct horon_coordinator *c, uint32_t index)
+{
+    const size_t description = c->joined_count > 0 ? COORD_SIGNATURE_BYTES_MAX : 0;
+    return c->cold[index].name_bytes + 16 + description; /* 16: an id and an eviction */
+}
+
 /* What the item of an entry takes at most, after an item of id @p last_id. */
 static size_t item_cost(const struct horon_coordinator *c, uint32_t index, uint32_t last_id)
 {
     const struct coord_entry *entry = &c->entries[index];
     if (entry->id != COORD_NONE && (entry->as_agreed || entry->failed))
         return last_id != COORD_NONE && entry->id == last_id + 1 ? 0 : 12;
-    const size_t description = c->joined_count > 0 ? COORD_SIGNATURE_BYTES_MAX : 0;
-    return c->cold[index].name_bytes + 16 + description; /* 16: an id and an eviction */
+    return name_cost(c, index);
 }
 
 static uint64_t payload_bytes(const struct horon_coordinator *c, uint32_t index)
@@ -46,11 +52,12 @@ static struct coord_forming *open_batch(struct horon_coordinator *c)
     return batch;
 }
 
+/* @param cost  item_cost() of it */
 static void append(struct horon_coordinator *c, struct coord_forming *batch, uint32_t index,
-                   uint64_t bytes)
+                   uint64_t bytes, size_t cost)
 {
     struct coord_entry *entry = &c->entries[index];
-    batch->cost += item_cost(c, index, batch->last_id);
+    batch->cost += cost;
     batch->last_id = entry->id;
     batch->bytes += bytes;
     entry->placed = true;
@@ -63,11 +70,10 @@ static void append(struct horon_coordinator *c, struct coord_forming *batch, uin
 }
 
 static bool fits(const struct horon_coordinator *c, const struct coord_forming *batch,
-                 uint32_t index, uint64_t bytes)
+                 uint64_t bytes, size_t cost)
 {
     return c->fusion_bytes > 0 && bytes <= c->fusion_bytes &&
-           batch->bytes <= c->fusion_bytes - bytes &&
-           batch->cost + item_cost(c, index, batch->last_id) <= COORD_RECORD_BYTES_MAX;
+           batch->bytes <= c->fusion_bytes - bytes && batch->cost + cost <= COORD_RECORD_BYTES_MAX;
 }
 
 /* The newest batch of the entry's kind that has room for it; else a new one. */
@@ -78,16 +84,18 @@ static horon_status_t place(struct horon_coordinator *c, uint32_t index)
     bool fusable = horon_verb_of(kind)->fusable;
     for (size_t back = 0; fusable && back < c->forming_count && back < LOOK_BACK_MAX; back++) {
         struct coord_forming *batch = &c->forming[c->forming_count - 1 - back];
-        if (!batch->failed && fits(c, batch, index, bytes) &&
-            horon_signature_same_kind(horon_coord_kind(c, batch->first), kind)) {
-            append(c, batch, index, bytes);
+        const size_t cost = item_cost(c, index, batch->last_id);
+        if (!batch->failed && fits(c, batch, bytes, cost) &&
+            (batch->kind == kind || horon_signature_same_kind(batch->kind, kind))) {
+            append(c, batch, index, bytes, cost);
             return HORON_OK;
         }
     }
     struct coord_forming *batch = open_batch(c);
     if (!batch)
         return HORON_ERR_MEMORY;
-    append(c, batch, index, bytes);
+    batch->kind = kind;
+    append(c, batch, index, bytes, item_cost(c, index, COORD_NONE));
     return HORON_OK;
 }
 
@@ -141,7 +149,7 @@ static horon_status_t fail_group(struct horon_coordinator *c, const struct coord
         if (batch->cost + item_cost(c, i, batch->last_id) > COORD_RECORD_BYTES_MAX)
             batch = open_failing(c, why);
         if (batch)
-            append(c, batch, i, 0);
+            append(c, batch, i, 0, item_cost(c, i, batch->last_id));
     }
     return batch ? HORON_OK : HORON_ERR_MEMORY;
 }
@@ -152,7 +160,7 @@ static horon_status_t fail_one(struct horon_coordinator *c, uint32_t index,
     struct coord_forming *batch = open_failing(c, why);
     if (!batch)
         return HORON_ERR_MEMORY;
-    append(c, batch, index, 0);
+    append(c, batch, index, 0, item_cost(c, index, COORD_NONE));
     return HORON_OK;
 }
 

@@ -5,11 +5,10 @@
  */
 #include "internal.h"
 
-/* Forgets what was taken, when everything was. */
+/* Forgets what was taken, when everything was, so that the arrays begin anew. */
 static void rewind_taken(struct horon_coordinator *c)
 {
-    if (c->decided_taken < c->decided_count || c->decided_taken == 0)
-        return;
+    assert(c->decided_taken == c->decided_count);
     c->decided_taken = 0;
     c->decided_count = 0;
     c->token_count = 0;
@@ -18,7 +17,6 @@ static void rewind_taken(struct horon_coordinator *c)
 /** Makes room for @p more batches, and for all tokens that are pending and @p more. */
 horon_status_t horon_coord_decided_reserve(struct horon_coordinator *c, size_t more)
 {
-    rewind_taken(c);
     if (horon_coord_reserve(&c->decided, &c->decided_capacity, c->decided_count + c->pending + more,
                             sizeof *c->decided))
         return HORON_ERR_MEMORY;
@@ -81,22 +79,16 @@ horon_status_t horon_coord_decided_absent(struct horon_coordinator *c, const cha
     return HORON_OK;
 }
 
-/** Puts a token into the batch opened last. */
-void horon_coord_decided_token(struct horon_coordinator *c, uint64_t token)
-{
-    assert(c->token_count < c->token_capacity);
-    c->tokens[c->token_count++] = token;
-    c->decided[c->decided_count - 1].count++;
-}
-
 bool horon_coordinator_next_batch(struct horon_coordinator *c, struct horon_batch *batch_out)
 {
     horon_free(c->taken_reason);
     horon_free(c->taken_absent);
     c->taken_reason = NULL;
     c->taken_absent = NULL;
-    if (c->decided_taken == c->decided_count)
+    if (c->decided_taken == c->decided_count) {
+        rewind_taken(c);
         return false;
+    }
     struct coord_decided *decided = &c->decided[c->decided_taken++];
     const struct coord_reason *reason = c->taken_reason = decided->reason;
     *batch_out = (struct horon_batch){

@@ -8,8 +8,14 @@
 #include "coordinator/wire.h"
 
 /* util.c */
+/** As horon_coord_reserve(), where there is less room than that. */
+horon_status_t horon_coord_grow(void *array, size_t *capacity, size_t need, size_t item_bytes);
 /** Makes room for @p need items in *array. @return OK | ERR_MEMORY, nothing changed */
-horon_status_t horon_coord_reserve(void *array, size_t *capacity, size_t need, size_t item_bytes);
+static inline horon_status_t horon_coord_reserve(void *array, size_t *capacity, size_t need,
+                                                 size_t item_bytes)
+{
+    return need <= *capacity ? HORON_OK : horon_coord_grow(array, capacity, need, item_bytes);
+}
 /** Reads a name of an entry, not empty. @return the reader is still well */
 bool horon_coord_read_name(struct horon_reader *in, char name[HORON_NAME_BYTES_MAX + 1]);
 /** @return NULL: no memory */
@@ -155,7 +161,13 @@ bool horon_coord_read_answer(const struct horon_coordinator *c, struct horon_rea
 horon_status_t horon_coord_decided_reserve(struct horon_coordinator *c, size_t more);
 void horon_coord_decided_add(struct horon_coordinator *c, uint64_t sequence, horon_status_t status,
                              struct coord_reason *reason);
-void horon_coord_decided_token(struct horon_coordinator *c, uint64_t token);
+/** Puts a token into the batch opened last. */
+static inline void horon_coord_decided_token(struct horon_coordinator *c, uint64_t token)
+{
+    assert(c->token_count < c->token_capacity);
+    c->tokens[c->token_count++] = token;
+    c->decided[c->decided_count - 1].count++;
+}
 /** Adds to the batch opened last a tensor of which this rank, which has joined, has nothing.
  * @param agreed NULL: the batch fails. @return OK | ERR_MEMORY */
 horon_status_t horon_coord_decided_absent(struct horon_coordinator *c, const char *name,

@@ -221,10 +221,12 @@ void horon_coord_become_whole(struct horon_coordinator *c, uint32_t index)
         horon_coord_enqueue(c, index);
 }
 
-/* Compares with the base, or makes it; all that may fail. */
-static horon_status_t judge(struct horon_coordinator *c, uint32_t index, uint32_t seat,
-                            const struct horon_signature *signature,
-                            const struct coord_failure *failure)
+/* Compares with the base, or makes it; all that may fail. Apart from its caller, since a step of
+ * known tensors needs none of it. */
+__attribute__((noinline)) static horon_status_t judge(struct horon_coordinator *c, uint32_t index,
+                                                      uint32_t seat,
+                                                      const struct horon_signature *signature,
+                                                      const struct coord_failure *failure)
 {
     struct coord_entry *entry = &c->entries[index];
     struct coord_cold *cold = &c->cold[index];

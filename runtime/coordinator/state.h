@@ -82,7 +82,8 @@ struct coord_forming {
     uint32_t first, last;
     uint32_t last_id;
     bool failed;
-    struct coord_reason *reason; /* if failed; owned */
+    const struct horon_signature *kind; /* of its tensors, unless failed */
+    struct coord_reason *reason;        /* if failed; owned */
 };
 
 /* A batch for the caller. */

@@ -5,10 +5,8 @@
 
 #include <stdio.h>
 
-horon_status_t horon_coord_reserve(void *array, size_t *capacity, size_t need, size_t item_bytes)
+horon_status_t horon_coord_grow(void *array, size_t *capacity, size_t need, size_t item_bytes)
 {
-    if (need <= *capacity)
-        return HORON_OK;
     size_t room = *capacity ? *capacity : 16;
     while (room < need) {
         if (room > SIZE_MAX / 2 / item_bytes)
