@@ -10,17 +10,16 @@
 
 void horon_request_reset(struct horon_request *request)
 {
+    request->output = NULL;
+    request->output_count = 0;
+    assert(!request->begun && !request->cancelled && !request->asked && !request->warned);
+    if (!request->is_marked)
+        return;
     horon_free(request->error_text);
     horon_free(request->owned_output);
     request->error_text = NULL;
     request->owned_output = NULL;
-    request->output = NULL;
-    request->output_count = 0;
-    request->output_refused = false;
-    assert(!request->begun && !request->cancelled && !request->asked && !request->warned);
-    if (!request->is_marked)
-        return;
-    request->is_marked = false;
+    request->is_marked = request->output_refused = false;
     request->warned_ns = 0;
     request->joined = 0;
     request->op.givers = 0;
@@ -64,6 +63,7 @@ static void *make_output(struct horon_request *request, uint64_t total)
     if (request->alloc)
         return request->alloc(request->alloc_arg, rows, bytes);
     request->owned_output = horon_alloc_lines(bytes);
+    request->is_marked = true;
     return request->owned_output;
 }
 
@@ -82,6 +82,7 @@ void *horon_request_take_output(void *arg, const uint64_t *rows, uint64_t total)
         dst = make_output(request, total);
         request->output_refused = !dst;
     }
+    request->is_marked |= request->output_refused;
     request->output = dst;
     return dst;
 }

@@ -95,13 +95,13 @@ struct horon_request {
     bool warned;         /* a warning named it: its end is worth a line, too */
     bool dropping;       /* released while in flight: its handle goes when it ends */
     bool nobodys;        /* of horon_run(): nobody has a handle of it */
-    bool own;            /* horon's: INFLIGHT_MAX does not count it, and it goes before
-                          * a join that has not begun */
+    bool own;            /* horon's: INFLIGHT_MAX ignores it; it goes before a join not begun */
     bool joins;          /* it is no operation: this rank joins */
     bool output_refused; /* there was no memory for what it gave */
     bool is_plain : 1;   /* its output is dst, and as long as its input */
     bool is_grouped : 1; /* it becomes ready with others */
-    bool is_marked;      /* warned_ns, joined or op.givers is not 0 */
+    bool is_marked;      /* its run left what few do: error_text, owned_output, output_refused,
+                          * warned_ns, joined or op.givers */
     uint8_t verb;
     uint32_t handle, interned_in;        /* the latter: the generation it is one of */
     _Atomic horon_status_t status;       /* how it ended last */

@@ -4,6 +4,8 @@
  */
 #include "request_bed.h"
 
+#include "alloc.h"
+
 static void test_request_of_a_right_descriptor_is_made(void **state)
 {
     struct bed *bed = *state;
@@ -524,10 +526,15 @@ static void test_request_reset_forgets_the_former_run(void **state)
     struct bed *bed = *state;
     horon_descriptor_t desc = right(bed);
     expect_right(bed, &desc);
+    bed->request->is_marked = true; /* as what leaves one of these does */
     bed->request->error_text = horon_strdup("why");
+    bed->request->owned_output = horon_alloc_lines(64);
+    bed->request->output_refused = true;
     bed->request->status = HORON_ERR_TIMEOUT;
     horon_request_reset(bed->request);
     assert_null(bed->request->error_text);
+    assert_null(bed->request->owned_output);
+    assert_false(bed->request->output_refused || bed->request->is_marked);
     assert_int_equal(bed->request->status, HORON_ERR_TIMEOUT); /* until this run ends, too */
     drop(bed);
 }
