@@ -296,26 +296,36 @@ static bool has_ended(const struct horon_request *request, uint32_t number)
            (word != HORON_REQUEST_IDLE && word / HORON_REQUEST_RUN != number);
 }
 
+/* Goes past the first, which is over, and all behind it that are. */
+static void go_past(struct wait *wait)
+{
+    const struct horon_request *first = wait->requests[0];
+    uint32_t number = wait->number;
+    size_t over = 0;
+    do {
+        if (wait->waited.status == HORON_OK)
+            wait->waited.status = horon_request_end_of(first, number);
+        if (++over == wait->left || !may_follow(wait, wait->requests[over])) {
+            wait->waited.over += over;
+            wait->left = 0;
+            return;
+        }
+        first = wait->requests[over];
+        number = wait->runs ? wait->runs[over] : horon_request_run_number(first);
+    } while (has_ended(first, number));
+    wait->waited.over += over;
+    wait->requests += over;
+    wait->runs += wait->runs ? over : 0;
+    wait->left -= over;
+    wait->number = number;
+}
+
 /* Goes past all that is over. @return is nothing left? */
 static bool is_over(struct wait *wait)
 {
-    while (wait->left > 0) {
-        const struct horon_request *first = wait->requests[0];
-        if (!has_ended(first, wait->number))
-            return false;
-        if (wait->waited.status == HORON_OK)
-            wait->waited.status = horon_request_end_of(first, wait->number);
-        wait->waited.over++;
-        wait->requests++;
-        if (wait->runs)
-            wait->runs++;
-        wait->left--;
-        if (wait->left > 0 && !may_follow(wait, wait->requests[0]))
-            wait->left = 0;
-        if (wait->left > 0)
-            wait->number = wait->runs ? wait->runs[0] : horon_request_run_number(wait->requests[0]);
-    }
-    return true;
+    if (wait->left > 0 && has_ended(wait->requests[0], wait->number))
+        go_past(wait);
+    return wait->left == 0;
 }
 
 /* A turn of all, or, mostly, only of what the request waits for: once it has begun, the other ranks
