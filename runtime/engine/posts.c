@@ -84,6 +84,18 @@ static uint32_t generation_of(const struct horon_engine_team *team)
     return team->engine->membership->generation;
 }
 
+/* Its handle is one of the membership's coordinator, and so of its generation. */
+static horon_status_t intern(struct horon_engine_team *team, struct horon_request *request)
+{
+    const horon_status_t status =
+        horon_coordinator_intern(team->coordinator, &request->op, &request->handle);
+    if (status != HORON_OK)
+        return status;
+    request->interned = true;
+    request->interned_in = generation_of(team);
+    return HORON_OK;
+}
+
 /* To the coordinator; one without a name has its number. */
 static void submit_named(struct horon_engine_team *team, struct horon_request *request)
 {
@@ -99,12 +111,9 @@ static void submit_named(struct horon_engine_team *team, struct horon_request *r
     const bool is_let_go = atomic_load_explicit(&request->released, memory_order_relaxed);
     if (request->persistent && request->name && !is_let_go) {
         if (!request->interned || request->interned_in != generation_of(team))
-            status = horon_coordinator_intern(team->coordinator, &request->op, &request->handle);
-        if (status == HORON_OK) {
-            request->interned = true;
-            request->interned_in = generation_of(team);
+            status = intern(team, request);
+        if (status == HORON_OK)
             status = horon_coordinator_submit_handle(team->coordinator, request->handle, token);
-        }
     } else {
         status = horon_coordinator_submit(team->coordinator, &request->op, token);
     }
