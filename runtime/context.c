@@ -7,7 +7,6 @@
 
 #include "alloc.h"
 #include "clock.h"
-#include "flying.h"
 #include "host/failure_file.h"
 #include "reduce/reduce.h"
 #include "rings.h"
@@ -112,16 +111,6 @@ static void request_ended(struct horon_request *request)
         horon_request_unref(request);
     else
         atomic_store_explicit(&request->refs, 1, memory_order_release);
-}
-
-/* Called before the submitter hears of it, since that may submit the next one at once. */
-static void request_landed(struct horon_request *request)
-{
-    struct horon_context *ctx = request->context;
-    if (!ctx || request->own) /* without: of horon_run(), and counted by nobody either */
-        return;
-    HORON_ASSERT_OWNER(&ctx->owner);
-    horon_flying_land(&ctx->posted, &ctx->landed);
 }
 
 /* For the launcher, which would take this rank for the cause. In a job of some of its ranks these
@@ -244,7 +233,8 @@ static horon_status_t make_engine(struct horon_context *ctx, struct horon_error 
         .log = &ctx->log,
         .wake_waiters = horon_waiters_wake,
         .failed = job_failed,
-        .landed = request_landed,
+        .posted = &ctx->posted,
+        .landed = &ctx->landed,
         .ended = request_ended,
         .release = horon_request_unref,
         .finish_later = horon_callback_push,

@@ -57,8 +57,9 @@ struct horon_engine_options {
     /* A request ended: its state word was FLYING | WAITED; wakes the threads that sleep on it.
      * May be NULL. */
     void (*wake_waiters)(_Atomic uint32_t *state);
-    /* A request is no longer in flight; nobody has been told yet. May be NULL. */
-    void (*landed)(struct horon_request *request);
+    /* Requests that users posted, and those of them that have landed, which the engine counts
+     * before anybody is told, as the next one may come at once. NULL: it does not. */
+    _Atomic uint32_t *posted, *landed;
     /* A request has ended and the engine is done with it: drops its reference. */
     void (*ended)(struct horon_request *request);
     /* Drops the reference of a cancel or drop post. */

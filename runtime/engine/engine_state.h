@@ -40,8 +40,7 @@ struct horon_engine {
     struct horon_event_reader traced; /* events that the log has seen, if it wants a trace */
     struct horon_membership *membership;
     struct horon_engine_team *job; /* team 0, and first of the list */
-    uint32_t newest_team; /* the highest number so far; one that is lower and not in the list
-                             is over */
+    uint32_t newest_team; /* the highest so far; one below it that is not in the list is over */
     struct horon_early *early, **early_tail;
     size_t early_bytes;
 
@@ -55,8 +54,7 @@ struct horon_engine {
     struct horon_post closed_mark;        /* the mailbox's head once it is closed; never followed */
     size_t in_flight;                     /* in all teams */
     uint64_t ends;                        /* of requests, so far */
-    bool leaving, said_goodbye;
-    bool saw_end;     /* of a process on this host */
+    bool leaving, said_goodbye, saw_end;  /* the last: of a process on this host */
     uint8_t *message; /* [HORON_CONTROL_BYTES_MAX] to put the kind before a coordinator's message */
 };
 
@@ -188,6 +186,8 @@ void horon_engine_trace(struct horon_engine *engine);
  * @param failure NULL: it ended well */
 void horon_engine_end(struct horon_engine *engine, struct horon_request *request,
                       const struct horon_error *failure);
+/** Likewise several, which ended well. */
+void horon_engine_end_well(struct horon_engine *, struct horon_request *const *, size_t count);
 /** Likewise for what failed on this rank alone. @param text NULL: that of the status */
 void horon_engine_end_here(struct horon_engine *engine, struct horon_request *request,
                            horon_status_t status, const char *text);

@@ -8,6 +8,7 @@
 #include "engine/messages.h"
 
 #include "alloc.h"
+#include "flying.h"
 
 #include <stdio.h>
 
@@ -96,24 +97,32 @@ void horon_engine_finish_request(const struct horon_engine *engine, struct horon
     finish(engine, request);
 }
 
-void horon_engine_end(struct horon_engine *engine, struct horon_request *request,
-                      const struct horon_error *failure)
+/* One without a name: its number is used, or it never had one. */
+static void end_unnamed(struct horon_engine_team *team, struct horon_request *request)
 {
-    const struct horon_engine_options *options = &engine->options;
-    const horon_status_t status = failure ? failure->status : HORON_OK;
-    unlink_request(engine, request);
-    struct horon_engine_team *team = request->team;
     team->unnamed_held -= request->held;
     request->held = false;
     if (team->unnamed == request) {
         team->unnamed = NULL;
         team->unnamed_over++;
     }
+}
+
+/* Inline, since a batch ends thousands, all of them well. */
+static inline __attribute__((always_inline)) void end(struct horon_engine *engine,
+                                                      struct horon_request *request,
+                                                      const struct horon_error *failure)
+{
+    const struct horon_engine_options *options = &engine->options;
+    const horon_status_t status = failure ? failure->status : HORON_OK;
+    unlink_request(engine, request);
+    struct horon_engine_team *team = request->team;
     atomic_store_explicit(&request->status, status, memory_order_relaxed);
     if (request->callback)
         horon_request_keep_end(request, status);
     horon_engine_add_request_event(engine, HORON_EVENT_ENDED, request, status);
     assert(!failure || status < 0);
+    assert(failure || !request->output_refused);
     if (failure)
         explain_failure(engine, request, failure);
     else if (request->is_plain) {
@@ -126,17 +135,34 @@ void horon_engine_end(struct horon_engine *engine, struct horon_request *request
     }
     if (request->name)
         atomic_store_explicit(&request->name->in_flight, false, memory_order_release);
+    else
+        end_unnamed(team, request);
     if (request->warned && !failure)
         horon_engine_stall_over(engine, request);
     forget_run(request);
-    if (options->landed)
-        options->landed(request);
+    if (options->landed && request->context && !request->own) /* else nobody has counted it */
+        horon_flying_land(options->posted, options->landed);
     if (request->dropping)
         horon_engine_drop(engine, request); /* the user's reference; the engine's goes below */
     if (request->callback && options->finish_later)
         options->finish_later(options->arg, request);
     else
         finish(engine, request);
+}
+
+void horon_engine_end(struct horon_engine *engine, struct horon_request *request,
+                      const struct horon_error *failure)
+{
+    HORON_ASSERT_OWNER(engine->options.owner);
+    end(engine, request, failure);
+}
+
+void horon_engine_end_well(struct horon_engine *engine, struct horon_request *const *requests,
+                           size_t count)
+{
+    HORON_ASSERT_OWNER(engine->options.owner);
+    for (size_t i = 0; i < count; i++)
+        end(engine, requests[i], NULL);
 }
 
 void horon_engine_end_here(struct horon_engine *engine, struct horon_request *request,

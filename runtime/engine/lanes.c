@@ -337,14 +337,6 @@ HORON_SELDOM static void end_refused(struct horon_engine_team *team, struct horo
     horon_engine_end_here(team->engine, request, HORON_ERR_MEMORY, text);
 }
 
-static void end_well(struct horon_engine_team *team, struct horon_request *request)
-{
-    if (request->output_refused)
-        end_refused(team, request);
-    else
-        horon_engine_end(team->engine, request, NULL);
-}
-
 static void end_work(struct horon_engine_team *team, struct horon_lane *lane)
 {
     struct horon_work *work = lane->head;
@@ -356,14 +348,16 @@ static void end_work(struct horon_engine_team *team, struct horon_lane *lane)
     assert((lane->head == NULL) == (lane->length == 0));
     lane->running--;
     team->coordinator_dirty |= team->held_back;
-    if (!work->pooled) {
-        end_well(team, work->requests[0]); /* the work lies in it, and may be gone */
+    if (!work->pooled) { /* the work lies in its request, and may be gone with it */
+        if (work->requests[0]->output_refused)
+            end_refused(team, work->requests[0]);
+        else
+            horon_engine_end(team->engine, work->requests[0], NULL);
         return;
     }
     if (batch_of(work)->absent)
         horon_team_count_absent(team, batch_of(work)->absent->text);
-    for (size_t i = 0; i < work->count; i++)
-        end_well(team, work->requests[i]);
+    horon_engine_end_well(team->engine, work->requests, work->count);
     horon_work_recycle(team->engine, work);
 }
 
