@@ -33,14 +33,9 @@ horon_status_t horon_coord_cache_init(struct horon_coordinator *c, size_t entrie
     return HORON_OK;
 }
 
-/** @return the entry that a sender that had passed @p seen batches means by @p id, or COORD_NONE.
- */
-uint32_t horon_coord_cache_at(const struct horon_coordinator *c, uint32_t id, uint64_t seen)
+uint32_t horon_coord_cache_before(const struct horon_coordinator *c, uint32_t id, uint64_t seen)
 {
-    const struct coord_slot *slot = &c->slots[id];
-    if (seen >= slot->since)
-        return slot->entry;
-    uint64_t number = slot->retired;
+    uint64_t number = c->slots[id].retired;
     while (number != NO_RETIRED && number >= c->retired_first) {
         const struct coord_retired *old = &c->retired[number - c->retired_first + c->retired_gone];
         if (seen >= old->from)

@@ -14,16 +14,6 @@ static void rewind_taken(struct horon_coordinator *c)
     c->token_count = 0;
 }
 
-/** Makes room for @p more batches, and for all tokens that are pending and @p more. */
-horon_status_t horon_coord_decided_reserve(struct horon_coordinator *c, size_t more)
-{
-    if (horon_coord_reserve(&c->decided, &c->decided_capacity, c->decided_count + c->pending + more,
-                            sizeof *c->decided))
-        return HORON_ERR_MEMORY;
-    return horon_coord_reserve(&c->tokens, &c->token_capacity, c->token_count + c->pending + more,
-                               sizeof *c->tokens);
-}
-
 /** Opens a batch. Owner: @p reason, NULL or from the heap, passes. */
 void horon_coord_decided_add(struct horon_coordinator *c, uint64_t sequence, horon_status_t status,
                              struct coord_reason *reason)

@@ -98,7 +98,15 @@ bool horon_coord_needs_joined(const struct horon_coordinator *c, uint32_t index,
 
 /* cache.c */
 horon_status_t horon_coord_cache_init(struct horon_coordinator *c, size_t entries);
-uint32_t horon_coord_cache_at(const struct horon_coordinator *c, uint32_t id, uint64_t seen);
+/** As horon_coord_cache_at(), of an id that meant something else then. */
+uint32_t horon_coord_cache_before(const struct horon_coordinator *c, uint32_t id, uint64_t seen);
+/** @return the entry that a sender that had passed @p seen batches means by @p id, or COORD_NONE */
+static inline uint32_t horon_coord_cache_at(const struct horon_coordinator *c, uint32_t id,
+                                            uint64_t seen)
+{
+    const struct coord_slot *slot = &c->slots[id];
+    return seen >= slot->since ? slot->entry : horon_coord_cache_before(c, id, seen);
+}
 void horon_coord_cache_put(struct horon_coordinator *c, uint32_t id, uint32_t index);
 horon_status_t horon_coord_cache_evict(struct horon_coordinator *c, uint32_t id);
 void horon_coord_cache_release(struct horon_coordinator *c);
@@ -158,7 +166,16 @@ bool horon_coord_read_answer(const struct horon_coordinator *c, struct horon_rea
                              struct coord_answer *answer);
 
 /* decided.c: batches for the caller */
-horon_status_t horon_coord_decided_reserve(struct horon_coordinator *c, size_t more);
+/** Makes room for @p more batches, and for all tokens that are pending and @p more. */
+static inline horon_status_t horon_coord_decided_reserve(struct horon_coordinator *c, size_t more)
+{
+    const size_t coming = c->pending + more;
+    if (horon_coord_reserve(&c->decided, &c->decided_capacity, c->decided_count + coming,
+                            sizeof *c->decided))
+        return HORON_ERR_MEMORY;
+    return horon_coord_reserve(&c->tokens, &c->token_capacity, c->token_count + coming,
+                               sizeof *c->tokens);
+}
 void horon_coord_decided_add(struct horon_coordinator *c, uint64_t sequence, horon_status_t status,
                              struct coord_reason *reason);
 /** Puts a token into the batch opened last. */
