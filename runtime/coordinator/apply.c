@@ -96,20 +96,25 @@ static bool needs_this_rank(const struct horon_coordinator *c, uint32_t index)
     return c->joined[c->rank] != COORD_JOIN_KNOWN || horon_coord_needs_joined(c, index, &why);
 }
 
-/* Several tensors of a batch are of one kind that may be fused. What is made of the batch relies on
- * it, so rank 0, which decided, is not believed. The first tensor's kind is kept, since the round
- * of that tensor may be over. */
-static bool goes_along(struct horon_coordinator *c, uint32_t index)
+/* Of the first tensor, whose kind is kept, since its round may be over; or of one that may be of
+ * another kind. */
+__attribute__((noinline)) static bool compare_kind(struct horon_coordinator *c, uint32_t index,
+                                                   const struct horon_signature *kind)
 {
-    const struct horon_signature *kind = horon_coord_kind(c, index);
-    if (kind == c->batch_kind)
-        return true; /* nearly always */
     const bool fusable = horon_verb_of(kind)->fusable;
     if (c->decided[c->decided_count - 1].count > 0)
         return fusable && horon_signature_same_kind(&c->batch_first, kind);
     c->batch_first = *kind;
     c->batch_kind = fusable && horon_coord_kind_is_known(&c->entries[index]) ? kind : NULL;
     return true;
+}
+
+/* Several tensors of a batch are of one kind that may be fused. What is made of the batch relies on
+ * it, so rank 0, which decided, is not believed. */
+static inline bool goes_along(struct horon_coordinator *c, uint32_t index)
+{
+    const struct horon_signature *kind = horon_coord_kind(c, index);
+    return kind == c->batch_kind /* nearly always */ || compare_kind(c, index, kind);
 }
 
 /* As take(), where this rank has joined or the batch fails. */
@@ -143,8 +148,8 @@ HORON_SELDOM static horon_status_t take_odd(struct horon_coordinator *c, uint32_
 }
 
 /* One tensor of the batch: its token goes to the caller, its round is over. */
-static horon_status_t take(struct horon_coordinator *c, uint32_t index,
-                           const struct coord_reason *failed, struct horon_error *error)
+static inline horon_status_t take(struct horon_coordinator *c, uint32_t index,
+                                  const struct coord_reason *failed, struct horon_error *error)
 {
     assert(index < c->entry_used);
     const struct coord_entry *entry = &c->entries[index];
