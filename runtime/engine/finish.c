@@ -59,6 +59,7 @@ HORON_SELDOM static void explain_failure(const struct horon_engine *engine,
     snprintf(request->blamed_host, sizeof request->blamed_host, "%s",
              failure->blame.rank < 0 ? ""
                                      : topology->host_name[topology->host_of[failure->blame.rank]]);
+    assert(!request->error_text); /* the run before it was reset */
     request->is_marked = true;
     request->error_text = horon_strdup(full.text); /* without memory the status speaks for itself */
     HORON_LOG_DEBUG(engine->options.log, "%s", full.text);
