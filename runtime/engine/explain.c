@@ -2,7 +2,8 @@
 /*
  * Why requests wait, in words: for warnings about stalls and for the texts of time limits. What has
  * begun asks its channel, which sees the host's ranks and its own links; what is still negotiated
- * asks the coordinator. A message says itself how far it is.
+ * asks the coordinator. A message says itself how far it is. And why its two ends do not fit
+ * together, for the text of its failure.
  */
 #include "engine/messages.h"
 
@@ -269,4 +270,37 @@ void horon_engine_warn_stalls(struct horon_engine *engine, uint64_t limit_ns)
         look_for_stalls(team, now, limit_ns, &seen, &more);
     if (more)
         HORON_LOG_WARN(engine->options.log, "%zu more operations have waited that long", more);
+}
+
+/* ---- messages ------------------------------------------------------------------------------- */
+
+void horon_message_explain_difference(const struct horon_request *own, uint64_t their_count,
+                                      uint8_t their_dtype, struct horon_error *why)
+{
+    const struct horon_engine_team *team = own->team;
+    const struct horon_operation *op = &own->op;
+    const int peer = op->agreed.root, self = team->view.rank;
+    const bool sent_here = horon_message_sends(own);
+    const struct {
+        const char *rank;
+        uint64_t count;
+        uint8_t dtype;
+    } here = {team->rank_names[self], op->count, op->agreed.dtype},
+      there = {team->rank_names[peer], their_count, their_dtype},
+      *from = sent_here ? &here : &there, *to = sent_here ? &there : &here;
+    horon_error_set(why, HORON_ERR_MISMATCH,
+                    "%s sends %llu %s with tag %llu, and %s receives %llu %s", from->rank,
+                    (unsigned long long)from->count, horon_dtype_name((horon_dtype_t)from->dtype),
+                    (unsigned long long)own->message.tag, to->rank, (unsigned long long)to->count,
+                    horon_dtype_name((horon_dtype_t)to->dtype));
+    horon_error_blame_both(why, HORON_CAUSE_DESCRIPTION, team->ranks[self], team->ranks[peer]);
+}
+
+void horon_message_explain_lack(const struct horon_request *own, struct horon_error *why)
+{
+    const struct horon_engine_team *team = own->team;
+    const int peer = own->op.agreed.root;
+    horon_error_set(why, HORON_ERR_MEMORY, "%s has no memory to receive it",
+                    team->rank_names[peer]);
+    why->blame.rank = team->ranks[peer];
 }

@@ -43,12 +43,6 @@ static void move(struct horon_request *request, enum horon_message_state to)
     request->message.state = to;
 }
 
-static bool sends(const struct horon_request *request)
-{
-    assert(request->paired);
-    return horon_verb_of(&request->op.agreed)->reads != HORON_RANKS_NONE;
-}
-
 /* The rank at the other end, of the job. */
 static int peer_of(const struct horon_request *request)
 {
@@ -184,7 +178,7 @@ HORON_SELDOM static void end_left(struct horon_request *request)
     const struct horon_membership *membership = team->engine->membership;
     const int peer = peer_of(request), culprit = stopped_for(team, peer);
     const bool has_left = membership->left[peer] || culprit < 0;
-    const char *verb = sends(request) ? "receives" : "sends";
+    const char *verb = horon_message_sends(request) ? "receives" : "sends";
     struct horon_error why;
     if (has_left)
         horon_error_set(&why, HORON_ERR_CLOSED, "%s has shut down its context and %s nothing more",
@@ -207,7 +201,7 @@ static struct horon_transfer *fill_transfer(struct horon_request *request, uint6
         .id = {.channel = horon_team_message_channel(request->team->id),
                .sequence = sequence,
                .tag = op->agreed.dtype},
-        .data = sends(request) ? (void *)(uintptr_t)part->src : part->dst,
+        .data = horon_message_sends(request) ? (void *)(uintptr_t)part->src : part->dst,
         .bytes = (size_t)op->count * horon_dtype_bytes((horon_dtype_t)op->agreed.dtype),
         .check = request->message.tag,
         .ends = &request->team->messages.ends,
@@ -224,39 +218,6 @@ static void is_underway(struct horon_request *request)
     team->messages.moves++;
     horon_engine_add_event(team->engine, HORON_EVENT_BEGUN, &request->op, request->op.count,
                            HORON_EVENT_MESSAGE);
-}
-
-/* How @p team's ranks describe a message that they describe differently. */
-static void describe_difference(const struct horon_engine_team *team,
-                                const struct horon_request *own, uint64_t their_count,
-                                uint8_t their_dtype, struct horon_error *why)
-{
-    const struct horon_operation *op = &own->op;
-    const int peer = op->agreed.root, self = team->view.rank;
-    const bool sent_here = sends(own);
-    const struct {
-        const char *rank;
-        uint64_t count;
-        uint8_t dtype;
-    } here = {team->rank_names[self], op->count, op->agreed.dtype},
-      there = {team->rank_names[peer], their_count, their_dtype},
-      *from = sent_here ? &here : &there, *to = sent_here ? &there : &here;
-    horon_error_set(why, HORON_ERR_MISMATCH,
-                    "%s sends %llu %s with tag %llu, and %s receives %llu %s", from->rank,
-                    (unsigned long long)from->count, horon_dtype_name((horon_dtype_t)from->dtype),
-                    (unsigned long long)own->message.tag, to->rank, (unsigned long long)to->count,
-                    horon_dtype_name((horon_dtype_t)to->dtype));
-    horon_error_blame_both(why, HORON_CAUSE_DESCRIPTION, team->ranks[self], team->ranks[peer]);
-}
-
-/* The receiver refuses what both describe alike: it lacks memory. */
-static void describe_lack(const struct horon_engine_team *team, const struct horon_request *own,
-                          struct horon_error *why)
-{
-    const int peer = own->op.agreed.root;
-    horon_error_set(why, HORON_ERR_MEMORY, "%s has no memory to receive it",
-                    team->rank_names[peer]);
-    why->blame.rank = team->ranks[peer];
 }
 
 /* ---- sending -------------------------------------------------------------------------------- */
@@ -333,16 +294,16 @@ horon_status_t horon_team_on_refusal(struct horon_engine_team *team, int peer,
     if (!horon_reader_finished(in) || dtype >= HORON_DTYPE_COUNT || number >= UINT64_MAX / 2)
         return HORON_ERR_PROTO;
     const uint64_t sequence = sequence_of(number, team->view.rank, peer);
-    while (request && (request->op.agreed.root != peer || !sends(request) ||
+    while (request && (request->op.agreed.root != peer || !horon_message_sends(request) ||
                        request->message.state != HORON_MESSAGE_UNDERWAY || is_done(request) ||
                        request->message.transfer.id.sequence != sequence))
         request = request->message.next;
     if (!request)
         return HORON_OK; /* it was small, and has ended */
     if (count == request->op.count && dtype == request->op.agreed.dtype)
-        describe_lack(team, request, &why);
+        horon_message_explain_lack(request, &why);
     else
-        describe_difference(team, request, count, dtype, &why);
+        horon_message_explain_difference(request, count, dtype, &why);
     end(request, &why);
     return HORON_OK;
 }
@@ -372,7 +333,7 @@ static void begin_recv(struct horon_request *request, const struct horon_offer *
     horon_status_t status = HORON_ERR_MISMATCH;
     move(request, HORON_MESSAGE_NEW);
     if (offer->count != op->count || offer->dtype != op->agreed.dtype) {
-        describe_difference(team, request, offer->count, offer->dtype, &why);
+        horon_message_explain_difference(request, offer->count, offer->dtype, &why);
     } else {
         const uint64_t sequence = sequence_of(offer->number, offer->peer, team->view.rank);
         status = horon_mux_post_recv(link_to(team->engine, peer_of(request)),
@@ -570,9 +531,9 @@ void horon_team_start_message(struct horon_engine_team *team, struct horon_reque
     *team->messages.last = request;
     team->messages.last = &message->next;
     const bool linked = has_link(team, peer_of(request));
-    if (!linked || (sends(request) && team->messages.unlinked > 0))
+    if (!linked || (horon_message_sends(request) && team->messages.unlinked > 0))
         team->engine->membership->changes++; /* this turn looks for links */
-    if (sends(request)) {
+    if (horon_message_sends(request)) {
         count_unlinked(request, true);
         if (team->messages.unlinked == 1 && linked)
             begin_send(request);

@@ -19,6 +19,12 @@ static inline uint32_t horon_team_of_channel(uint32_t channel)
     const uint32_t of_messages = UINT32_C(1) << 31;
     return channel >= of_messages ? channel - of_messages : channel / HORON_LANE_COUNT;
 }
+/** Is it the end that sends? */
+static inline bool horon_message_sends(const struct horon_request *request)
+{
+    assert(request->paired);
+    return horon_verb_of(&request->op.agreed)->reads != HORON_RANKS_NONE;
+}
 /** Finds out which rank of the job is at its other end. */
 void horon_team_aim_message(const struct horon_engine_team *team, struct horon_request *request);
 /** Takes up a message, which is linked. */
@@ -38,6 +44,14 @@ horon_status_t horon_team_on_refusal(struct horon_engine_team *team, int peer,
 /** As horon_mux_options has it: the whole of a message comes, and says so itself. */
 horon_status_t horon_engine_on_announced(void *engine, int peer, const struct horon_transfer_id *id,
                                          uint64_t tag, uint64_t bytes, struct horon_error *error);
+
+/* ---- explain.c ---- */
+
+/** How the two ranks of a message describe it that describe it differently. */
+void horon_message_explain_difference(const struct horon_request *own, uint64_t their_count,
+                                      uint8_t their_dtype, struct horon_error *why);
+/** The receiver refuses what both describe alike: it lacks memory. */
+void horon_message_explain_lack(const struct horon_request *own, struct horon_error *why);
 
 /* ---- control.c ---- */
 
