@@ -75,6 +75,15 @@ struct horon_transfer {
     uint32_t state;                     /* HORON_MUX_* bits */
 };
 
+/** A transfer that announces itself (horon_mux_send_now()), as its receiver hears of it. */
+struct horon_mux_announced {
+    struct horon_transfer_id id;
+    uint64_t check, bytes;
+    const void *data; /* all of it, to be read during the call; NULL: it is not here yet */
+    bool taken;       /* set by the one who hears: it has what it wants of `data`, and the transfer
+                         will never be posted */
+};
+
 struct horon_mux_options {
     size_t eager_bytes;       /* data that may go before credit, for each transfer */
     size_t eager_total_bytes; /* likewise, for all unposted transfers together: what the peer must
@@ -92,11 +101,11 @@ struct horon_mux_options {
     horon_status_t (*on_control)(void *arg, int peer, const void *bytes, size_t byte_count,
                                  struct horon_error *error);
     /**
-     * Likewise for each transfer that announces itself (horon_mux_send_now()), before its data is
-     * looked at. NULL: none may.
+     * Likewise for each transfer that announces itself, before the mux looks at its data. NULL:
+     * none may.
      */
-    horon_status_t (*on_announced)(void *arg, int peer, const struct horon_transfer_id *id,
-                                   uint64_t check, uint64_t bytes, struct horon_error *error);
+    horon_status_t (*on_announced)(void *arg, int peer, struct horon_mux_announced *announced,
+                                   struct horon_error *error);
     /** Has all on a channel ended here for good, as its team has failed or was removed? Then what
      * still comes for it is dropped. NULL: channels never end. */
     bool (*is_over)(void *arg, uint32_t channel);

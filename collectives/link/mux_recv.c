@@ -156,17 +156,24 @@ static bool is_past(const struct horon_mux *mux, const struct horon_transfer_id 
            (options->is_over && options->is_over(options->arg, id->channel));
 }
 
-/* It may be posted then. */
-static horon_status_t hear_of(struct horon_mux *mux, const struct horon_mux_frame *frame)
+/* It may be posted then, or taken where it was read to. */
+static horon_status_t hear_of(struct horon_mux *mux, const struct horon_mux_frame *frame,
+                              bool *taken_out)
 {
     const struct horon_mux_options *options = &mux->options;
-    const struct horon_transfer_id id = frame_id(frame);
+    const struct horon_mux_rx *rx = &mux->rx;
+    const bool is_here = rx->staged_end - rx->staged_begin >= frame->body_bytes;
+    struct horon_mux_announced announced = {
+        .id = frame_id(frame), .check = frame->check, .bytes = frame->bytes};
     struct horon_error error;
     horon_error_clear(&error);
+    announced.data = is_here ? rx->staging + rx->staged_begin : NULL;
     if (!options->on_announced)
         return refuse(mux, "announced data that nobody hears of");
     const horon_status_t status =
-        options->on_announced(options->arg, options->peer, &id, frame->check, frame->bytes, &error);
+        options->on_announced(options->arg, options->peer, &announced, &error);
+    assert(is_here || !announced.taken);
+    *taken_out = announced.taken;
     if (status && !mux->failure.status) { /* likewise: end_control() */
         mux->failure = error;
         mux->failure.status = status;
@@ -178,9 +185,12 @@ static horon_status_t begin_data(struct horon_mux *mux, const struct horon_mux_f
 {
     const struct horon_transfer_id id = frame_id(frame);
     const bool announces = frame->flags & HORON_MUX_FLAG_ANNOUNCES;
-    const horon_status_t heard = announces ? hear_of(mux, frame) : HORON_OK;
+    bool taken = false;
+    const horon_status_t heard = announces ? hear_of(mux, frame, &taken) : HORON_OK;
     if (heard)
         return heard;
+    if (taken)
+        return data_to_nobody(mux, frame);
     struct horon_transfer *transfer = horon_mux_find_transfer(mux->table.recvs, &id);
     if (transfer)
         return data_to_posted(mux, transfer, frame);

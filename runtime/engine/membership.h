@@ -24,8 +24,8 @@ struct horon_membership_options {
     /* of all links, as horon_mux_options has it */
     horon_status_t (*on_control)(void *arg, int peer, const void *bytes, size_t byte_count,
                                  struct horon_error *error);
-    horon_status_t (*on_announced)(void *arg, int peer, const struct horon_transfer_id *id,
-                                   uint64_t check, uint64_t bytes, struct horon_error *error);
+    horon_status_t (*on_announced)(void *arg, int peer, struct horon_mux_announced *announced,
+                                   struct horon_error *error);
     bool (*is_over)(void *arg, uint32_t channel); /* likewise */
     void *arg;
 };

@@ -18,7 +18,8 @@
  *
  * A short message on a ring where nothing waits to be sent goes when it is taken up, and has ended
  * then: one frame announces it and holds its data. That it has a count and a dtype, too, is said by
- * the bytes of the transfer and by its tag.
+ * the bytes of the transfer and by its tag. If its receive waits, and the frame has come whole, the
+ * data goes from where the link has read it to its place, and the receive has ended, too.
  *
  * Between two ranks of a host long data does not go by their link: the receiver reads it where it
  * lies (link/mux_loan.c).
@@ -29,6 +30,7 @@
 #include "engine/messages.h"
 
 #include <stddef.h>
+#include <string.h>
 
 /* What a peer may announce before anybody asks for it: its link lets it send no more. */
 #define WAITING_MAX ((size_t)HORON_MUX_WAITING_MAX + HORON_MUX_EAGER_TRANSFERS_MAX)
@@ -209,15 +211,19 @@ static struct horon_transfer *fill_transfer(struct horon_request *request, uint6
     return transfer;
 }
 
+static void add_begun_event(struct horon_request *request)
+{
+    horon_engine_add_event(request->team->engine, HORON_EVENT_BEGUN, &request->op,
+                           request->op.count, HORON_EVENT_MESSAGE);
+}
+
 static void is_underway(struct horon_request *request)
 {
-    struct horon_engine_team *team = request->team;
     move(request, HORON_MESSAGE_UNDERWAY);
     assert(!request->begun && !request->held);
     request->begun = true;
-    team->messages.moves++;
-    horon_engine_add_event(team->engine, HORON_EVENT_BEGUN, &request->op, request->op.count,
-                           HORON_EVENT_MESSAGE);
+    request->team->messages.moves++;
+    add_begun_event(request);
 }
 
 /* ---- sending -------------------------------------------------------------------------------- */
@@ -323,8 +329,20 @@ static void refuse(struct horon_request *request, const struct horon_offer *offe
     horon_team_send_control(team, peer_of(request), &out); /* may fail the team, which ends it */
 }
 
-/* A receive has met its message. */
-static void begin_recv(struct horon_request *request, const struct horon_offer *offer)
+/* The link needs to know nothing of it. */
+static void take_data(struct horon_request *request, struct horon_mux_announced *announced)
+{
+    if (announced->bytes > 0)
+        memcpy(request->part.dst, announced->data, (size_t)announced->bytes);
+    announced->taken = true;
+    add_begun_event(request);
+    end(request, NULL);
+}
+
+/* A receive has met its message.
+ * @param announced  NULL: it announced itself before, or does not */
+static void begin_recv(struct horon_request *request, const struct horon_offer *offer,
+                       struct horon_mux_announced *announced)
 {
     struct horon_engine_team *team = request->team;
     const struct horon_operation *op = &request->op;
@@ -334,6 +352,9 @@ static void begin_recv(struct horon_request *request, const struct horon_offer *
     move(request, HORON_MESSAGE_NEW);
     if (offer->count != op->count || offer->dtype != op->agreed.dtype) {
         horon_message_explain_difference(request, offer->count, offer->dtype, &why);
+    } else if (announced && announced->data) {
+        take_data(request, announced);
+        return;
     } else {
         const uint64_t sequence = sequence_of(offer->number, offer->peer, team->view.rank);
         status = horon_mux_post_recv(link_to(team->engine, peer_of(request)),
@@ -350,9 +371,9 @@ static void begin_recv(struct horon_request *request, const struct horon_offer *
         end(request, &why);
 }
 
-/* @param sequence  that of its transfer, if it was said; else NULL */
+/* @param announced  NULL: it does not announce itself */
 static horon_status_t take_offer(struct horon_engine_team *team, struct horon_offer *offer,
-                                 const uint64_t *sequence)
+                                 struct horon_mux_announced *announced)
 {
     struct horon_expected *expected;
     if (!link_to(team->engine, team->ranks[offer->peer])) /* it came by another one */
@@ -362,7 +383,7 @@ static horon_status_t take_offer(struct horon_engine_team *team, struct horon_of
     if (!make_matching(team))
         return HORON_ERR_MEMORY;
     const uint64_t number = horon_matching_next_offer(team->messages.matching, offer->peer);
-    if (sequence && *sequence != sequence_of(number, offer->peer, team->view.rank))
+    if (announced && announced->id.sequence != sequence_of(number, offer->peer, team->view.rank))
         return HORON_ERR_PROTO;
     const horon_status_t status =
         horon_matching_announce(team->messages.matching, offer, &expected);
@@ -371,7 +392,7 @@ static horon_status_t take_offer(struct horon_engine_team *team, struct horon_of
     const size_t at = offsetof(struct horon_request, message.expected);
     struct horon_request *request = (struct horon_request *)(void *)((char *)expected - at);
     assert(request->message.state == HORON_MESSAGE_WAITS);
-    begin_recv(request, offer);
+    begin_recv(request, offer, announced);
     return HORON_OK;
 }
 
@@ -398,9 +419,11 @@ static horon_status_t hear_apart(struct horon_engine *engine, uint32_t team, int
     return horon_engine_on_control(engine, peer, bytes, out.used, error);
 }
 
-horon_status_t horon_engine_on_announced(void *arg, int peer, const struct horon_transfer_id *id,
-                                         uint64_t tag, uint64_t bytes, struct horon_error *error)
+horon_status_t horon_engine_on_announced(void *arg, int peer, struct horon_mux_announced *announced,
+                                         struct horon_error *error)
 {
+    const struct horon_transfer_id *id = &announced->id;
+    const uint64_t bytes = announced->bytes;
     struct horon_engine *engine = arg;
     const uint32_t number = horon_team_of_channel(id->channel);
     const size_t element =
@@ -410,11 +433,11 @@ horon_status_t horon_engine_on_announced(void *arg, int peer, const struct horon
         id->channel == horon_team_message_channel(number)) {
         struct horon_engine_team *team = horon_engine_find_team(engine, number);
         struct horon_offer offer = {
-            .dtype = (uint8_t)id->tag, .tag = tag, .count = bytes / element};
+            .dtype = (uint8_t)id->tag, .tag = announced->check, .count = bytes / element};
         offer.peer = team && horon_team_is_bound(team) ? team->member_of[peer] : -1;
         if (offer.peer < 0)
             return hear_apart(engine, number, peer, &offer, error);
-        status = take_offer(team, &offer, &id->sequence);
+        status = take_offer(team, &offer, announced);
     }
     if (status == HORON_OK)
         return HORON_OK;
@@ -543,7 +566,7 @@ void horon_team_start_message(struct horon_engine_team *team, struct horon_reque
         (struct horon_expected){.peer = request->op.agreed.root, .tag = message->tag};
     move(request, HORON_MESSAGE_WAITS);
     if (horon_matching_expect(team->messages.matching, &message->expected, &offer))
-        begin_recv(request, &offer);
+        begin_recv(request, &offer, NULL);
 }
 
 bool horon_engine_may_move(const struct horon_engine *engine, const struct horon_request *message)

@@ -42,8 +42,9 @@ horon_status_t horon_team_on_offer(struct horon_engine_team *team, int peer,
 horon_status_t horon_team_on_refusal(struct horon_engine_team *team, int peer,
                                      struct horon_reader *in);
 /** As horon_mux_options has it: the whole of a message comes, and says so itself. */
-horon_status_t horon_engine_on_announced(void *engine, int peer, const struct horon_transfer_id *id,
-                                         uint64_t tag, uint64_t bytes, struct horon_error *error);
+horon_status_t horon_engine_on_announced(void *engine, int peer,
+                                         struct horon_mux_announced *announced,
+                                         struct horon_error *error);
 
 /* ---- explain.c ---- */
 

@@ -154,19 +154,24 @@ static struct slot *free_slot(struct fuzz *fuzz, const struct horon_transfer_id 
     return slot;
 }
 
-/* Posts the receive of some, as one that waited for its tag. */
-static horon_status_t hear_of(void *arg, int peer, const struct horon_transfer_id *id,
-                              uint64_t check, uint64_t bytes, struct horon_error *error)
+/* Takes some where they are, and posts the receive of some, as one that waited for its tag. */
+static horon_status_t hear_of(void *arg, int peer, struct horon_mux_announced *announced,
+                              struct horon_error *error)
 {
     struct fuzz *fuzz = arg;
+    const struct horon_transfer_id *id = &announced->id;
+    const uint64_t bytes = announced->bytes;
     struct slot *slot = id->channel == 0 && bytes % 2 ? free_slot(fuzz, id) : NULL;
     assert(peer == 1);
     assert(bytes <= HORON_MUX_BODY_BYTES_MAX);
+    announced->taken = announced->data && bytes % 4 == 2;
+    for (uint64_t i = 0; announced->taken && i < bytes; i++)
+        fuzz->heard += ((const uint8_t *)announced->data)[i];
     if (!slot)
         return HORON_OK;
     slot->data = malloc((size_t)bytes);
     slot->transfer = (struct horon_transfer){
-        .id = *id, .data = slot->data, .bytes = (size_t)bytes, .check = check};
+        .id = *id, .data = slot->data, .bytes = (size_t)bytes, .check = announced->check};
     slot->used = horon_mux_post_recv(fuzz->mux, &slot->transfer, error) == HORON_OK;
     if (!slot->used) {
         free(slot->data);

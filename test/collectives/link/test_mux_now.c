@@ -15,20 +15,28 @@ enum { EAGER = 100, TOTAL = 250, RING = 4096 };
 struct ear {
     struct mesh mesh;
     struct horon_transfer *posts; /* when it hears of one */
-    int heard;
+    uint8_t *takes;               /* then: where to, if it is there */
+    int heard, taken;
     uint64_t sequence, bytes;
     horon_status_t answer;
 };
 
-static horon_status_t hear(void *arg, int peer, const struct horon_transfer_id *id, uint64_t check,
-                           uint64_t bytes, struct horon_error *error)
+static horon_status_t hear(void *arg, int peer, struct horon_mux_announced *announced,
+                           struct horon_error *error)
 {
     struct ear *ear = arg;
     assert_int_equal(peer, 0);
-    assert_int_equal(check, 77 + id->sequence); /* as transfer_of() */
+    assert_int_equal(announced->check, 77 + announced->id.sequence); /* as transfer_of() */
+    assert_false(announced->taken);
     ear->heard++;
-    ear->sequence = id->sequence;
-    ear->bytes = bytes;
+    ear->sequence = announced->id.sequence;
+    ear->bytes = announced->bytes;
+    if (ear->takes && announced->data) {
+        if (announced->bytes > 0)
+            memcpy(ear->takes, announced->data, (size_t)announced->bytes);
+        announced->taken = true;
+        ear->taken++;
+    }
     if (ear->posts)
         post_recv(ear->mesh.mux[1][0], ear->posts);
     return ear->answer ? horon_error_set(error, ear->answer, "not understood") : HORON_OK;
@@ -83,6 +91,62 @@ static void test_mux_now_of_any_size_is_heard_of_and_arrives(void **state)
             assert_null(horon_mux_ends_take(&came));
             mesh_destroy(&ear.mesh);
         }
+}
+
+/* Nothing of it is left, its room above all: TOTAL has some for two. One that comes in pieces is
+ * not there when its receiver hears of it, and waits for its post. */
+static void test_mux_now_that_is_taken_when_heard_of_needs_no_post(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {0, 1, 13, EAGER};
+    uint8_t from[EAGER], to[EAGER];
+    for
+        EACH(s, sizes)
+        {
+            struct ear ear;
+            uint64_t sent, received;
+            open_ear(&ear, RING);
+            fill(from, sizes[s], 5);
+            ear.takes = to;
+            for (uint64_t i = 0; i < 5; i++) {
+                struct horon_transfer send = transfer_of(1, i, from, sizes[s]),
+                                      back = transfer_of(2, i, from, 1),
+                                      take = transfer_of(2, i, to + EAGER - 1, 1);
+                memset(to, 0, sizeof to);
+                assert_true(horon_mux_send_now(ear.mesh.mux[0][1], &send));
+                assert_true(send.done);
+                mesh_settle(&ear.mesh);
+                check_filled(to, sizes[s], 5);
+                post_recv(ear.mesh.mux[0][1], &take); /* room goes back with what is sent */
+                post_send(ear.mesh.mux[1][0], &back);
+                mesh_settle(&ear.mesh);
+            }
+            assert_int_equal(ear.taken, 5);
+            assert_int_equal(ear.heard, 5);
+            horon_mux_bytes(ear.mesh.mux[1][0], &sent, &received);
+            assert_int_equal(received, 5 * sizes[s]);
+            mesh_destroy(&ear.mesh);
+        }
+}
+
+static void test_mux_now_in_pieces_is_not_there_to_be_taken(void **state)
+{
+    (void)state;
+    struct ear ear;
+    uint8_t from[EAGER], to[EAGER];
+    open_ear(&ear, 64);
+    fill(from, EAGER, 3);
+    struct horon_transfer send = transfer_of(1, 3, from, EAGER),
+                          recv = transfer_of(1, 3, to, EAGER);
+    ear.takes = to;
+    assert_true(horon_mux_send_now(ear.mesh.mux[0][1], &send));
+    mesh_settle(&ear.mesh);
+    assert_int_equal(ear.heard, 1);
+    assert_int_equal(ear.taken, 0);
+    post_recv(ear.mesh.mux[1][0], &recv);
+    assert_true(recv.done);
+    check_filled(to, EAGER, 3);
+    mesh_destroy(&ear.mesh);
 }
 
 /* What waits keeps its place, and is not overtaken. */
@@ -203,6 +267,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mux_now_of_any_size_is_heard_of_and_arrives),
+        cmocka_unit_test(test_mux_now_that_is_taken_when_heard_of_needs_no_post),
+        cmocka_unit_test(test_mux_now_in_pieces_is_not_there_to_be_taken),
         cmocka_unit_test(test_mux_now_does_not_go_before_what_waits),
         cmocka_unit_test(test_mux_now_beyond_the_room_does_not_go),
         cmocka_unit_test(test_mux_now_withdrawn_half_sent_leaves_the_link_whole),

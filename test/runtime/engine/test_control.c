@@ -376,9 +376,11 @@ static void test_control_messages_that_announce_nonsense_are_refused(void **stat
         const struct horon_transfer_id right = {
             .channel = channel, .sequence = PEER_SENDS, .tag = HORON_FLOAT32};
         struct horon_error error = {0};
-        assert_int_equal(horon_engine_on_announced(engine, PEER, good ? &right : &wrong[i].id, 7,
-                                                   good ? 4 : wrong[i].bytes, &error),
+        struct horon_mux_announced announced = {
+            .id = good ? right : wrong[i].id, .check = 7, .bytes = good ? 4 : wrong[i].bytes};
+        assert_int_equal(horon_engine_on_announced(engine, PEER, &announced, &error),
                          good ? HORON_OK : HORON_ERR_PROTO);
+        assert_false(announced.taken); /* nobody waits for it */
         assert_int_equal(horon_team_has_messages(engine->job), good);
         if (!good)
             assert_string_equal(error.text,
