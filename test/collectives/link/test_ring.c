@@ -125,6 +125,68 @@ static void test_ring_bytes_come_out_as_they_went_in(void **state)
     }
 }
 
+/* Each byte lies in the ring, and those of a short write beside the counter, too. What the reader
+ * must not take is spoilt. */
+static void test_ring_short_write_is_read_beside_the_counter(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {1, 7, 8, 9, 97, HORON_RING_SHORT_BYTES};
+    enum { DATA = 256 };
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+        struct pair pair;
+        uint8_t from[DATA], to[DATA];
+        size_t moved = 0;
+        pair_open(&pair, DATA);
+        for (size_t round = 0; round < 7; round++) { /* around the end of the ring, too */
+            for (size_t i = 0; i < sizes[s]; i++)
+                from[i] = (uint8_t)(1 + i + round);
+            const size_t first = sizes[s] / 2;
+            const struct iovec vector[] = {{from, first}, {from + first, sizes[s] - first}};
+            memset(to, 0, sizeof to);
+            assert_int_equal(pair.link[0]->ops->send(pair.link[0], vector, 2, &moved, NULL),
+                             HORON_OK);
+            memset(pair.ring[0]->data, 0, DATA);
+            assert_int_equal(recv_bytes(pair.link[1], to, DATA, &moved), HORON_OK);
+            assert_int_equal(moved, sizes[s]);
+            assert_memory_equal(to, from, sizes[s]);
+        }
+        pair_close(&pair);
+    }
+}
+
+static void test_ring_what_is_not_the_last_short_write_is_read_in_the_ring(void **state)
+{
+    (void)state;
+    enum { DATA = 256, LONG = HORON_RING_SHORT_BYTES + 1 };
+    struct pair pair;
+    uint8_t from[DATA], to[DATA];
+    size_t moved = 0;
+    pair_open(&pair, DATA);
+    for (size_t i = 0; i < DATA; i++)
+        from[i] = (uint8_t)(i + 1);
+    const size_t writes[][2] = {{LONG, 0}, {8, 8}, {LONG, 8}, {8, LONG}};
+    for (size_t i = 0; i < sizeof writes / sizeof writes[0]; i++) {
+        const size_t all = writes[i][0] + writes[i][1];
+        assert_int_equal(send_bytes(pair.link[0], from, writes[i][0], &moved), HORON_OK);
+        if (writes[i][1] > 0)
+            assert_int_equal(send_bytes(pair.link[0], from + writes[i][0], writes[i][1], &moved),
+                             HORON_OK);
+        memset((void *)pair.ring[0]->short_words, 0, HORON_RING_SHORT_BYTES);
+        assert_int_equal(recv_bytes(pair.link[1], to, DATA, &moved), HORON_OK);
+        assert_int_equal(moved, all);
+        assert_memory_equal(to, from, all);
+    }
+    /* the rest of one of which a part was taken */
+    assert_int_equal(send_bytes(pair.link[0], from, 8, &moved), HORON_OK);
+    assert_int_equal(recv_bytes(pair.link[1], to, 3, &moved), HORON_OK);
+    assert_memory_equal(to, from, 3);
+    memset((void *)pair.ring[0]->short_words, 0, HORON_RING_SHORT_BYTES);
+    assert_int_equal(recv_bytes(pair.link[1], to, 8, &moved), HORON_OK);
+    assert_int_equal(moved, 5);
+    assert_memory_equal(to, from + 3, 5);
+    pair_close(&pair);
+}
+
 static void test_ring_full_and_empty_are_said(void **state)
 {
     (void)state;
@@ -362,6 +424,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ring_size_that_is_no_power_of_two_is_refused),
         cmocka_unit_test(test_ring_bytes_come_out_as_they_went_in),
+        cmocka_unit_test(test_ring_short_write_is_read_beside_the_counter),
+        cmocka_unit_test(test_ring_what_is_not_the_last_short_write_is_read_in_the_ring),
         cmocka_unit_test(test_ring_full_and_empty_are_said),
         cmocka_unit_test(test_ring_wakes_the_reader_always_and_the_writer_that_waits),
         cmocka_unit_test(test_ring_of_a_peer_that_closed_ends_after_its_bytes),
