@@ -175,7 +175,7 @@ static horon_status_t set_up_host(struct horon_context *ctx)
     return HORON_OK;
 }
 
-horon_status_t horon_context_make_ring(const struct horon_host *host, int peer,
+horon_status_t horon_context_make_ring(struct horon_host *host, int peer,
                                        struct horon_context_ring *ring,
                                        struct horon_link **link_out)
 {

@@ -158,7 +158,7 @@ void horon_teams_deinit(struct horon_context *ctx);
 /* context.c */
 /** The link in shared memory between two members of a team on this host, one of which is its first
  * there. @param ring the caller's, until the link is gone */
-horon_status_t horon_context_make_ring(const struct horon_host *host, int peer,
+horon_status_t horon_context_make_ring(struct horon_host *host, int peer,
                                        struct horon_context_ring *ring,
                                        struct horon_link **link_out);
 /** What the arenas of a team are like that has so many members on this host. */

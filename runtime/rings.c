@@ -15,6 +15,7 @@
 
 #include "alloc.h"
 #include "clock.h"
+#include "exec/owed_ring.h"
 #include "host/memory.h"
 #include "host/process.h"
 
@@ -48,7 +49,7 @@ struct horon_late_rings {
 static void ring_written(void *arg)
 {
     const struct horon_context_ring *ring = arg;
-    horon_host_wake(ring->host, ring->local_rank, HORON_WAKE_CONTROL);
+    horon_host_wake_reader(ring->host, ring->local_rank);
 }
 
 /* Its reader may rest, or be about to, and what does not fit would wait for whatever wakes it next.
@@ -66,7 +67,7 @@ static void ring_has_room(void *arg)
     horon_host_wake(ring->host, ring->local_rank, HORON_WAKE_CONTROL | HORON_WAKE_ASLEEP);
 }
 
-void horon_rings_aim(const struct horon_host *host, int peer, struct horon_context_ring *ring)
+void horon_rings_aim(struct horon_host *host, int peer, struct horon_context_ring *ring)
 {
     assert(peer >= 0 && peer < host->shape.local_size);
     *ring = (struct horon_context_ring){

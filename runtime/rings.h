@@ -8,13 +8,13 @@
 
 /** A link in shared memory, to the member @p local_rank of a team on this host. */
 struct horon_context_ring {
-    const struct horon_host *host;
+    struct horon_host *host;
     int local_rank;
     struct horon_ring_wake wake;
 };
 
 /** Says how the peer of a ring is woken. */
-void horon_rings_aim(const struct horon_host *host, int peer, struct horon_context_ring *ring);
+void horon_rings_aim(struct horon_host *host, int peer, struct horon_context_ring *ring);
 /** Lets a link in shared memory lend, if each of its two processes may read the other's memory.
  * Both decide alike. */
 void horon_rings_lend(const struct horon_context *ctx, int local_rank, struct horon_link *link);

@@ -123,6 +123,8 @@ struct horon_host {
     void (*doorbell)(void *arg, int process); /* rings another process, or this one */
     void *doorbell_arg;
     bool owes_ring; /* this rank has stored data for which no sleeper was rung yet */
+    bool puts_off;  /* in a step that rings at its end the reader of what it wrote */
+    int owes_wake;  /* that local rank, plus one; 0: it wrote nothing yet */
 };
 
 /** Points @p host at the job's control segment, as its process number @p local_rank. */

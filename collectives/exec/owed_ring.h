@@ -4,7 +4,9 @@
  * waits until what was stored has reached the other caches, and meanwhile this rank could read what
  * the others have stored. So a step that mostly ends its operation only owes the ring. The thread
  * that turns the lane pays it at the end of the turn (engine/lanes.c), or, where the operation is
- * over at once, behind the fence by which it gives the token back (token.c).
+ * over at once, behind the fence by which it gives the token back (token.c). Likewise a step that
+ * writes one frame to a ring of bytes, and has more to do than to write it, puts the ring off until
+ * it is done.
  */
 #ifndef HORON_EXEC_OWED_RING_H
 #define HORON_EXEC_OWED_RING_H
@@ -23,6 +25,32 @@ static inline void horon_host_pay_ring(struct horon_host *host)
     if (host->owes_ring)
         horon_host_wake_all(host, HORON_WAKE_DATA);
     host->owes_ring = false;
+}
+
+/** A step begins that writes to one rank's ring at most; horon_host_pay_wake() ends it. */
+static inline void horon_host_put_off_wake(struct horon_host *host)
+{
+    assert(!host->puts_off && !host->owes_wake);
+    host->puts_off = true;
+}
+
+/** To be called when something was written for that rank to read. */
+static inline void horon_host_wake_reader(struct horon_host *host, int local_rank)
+{
+    if (!host->puts_off) {
+        horon_host_wake(host, local_rank, HORON_WAKE_CONTROL);
+        return;
+    }
+    assert(!host->owes_wake || host->owes_wake == local_rank + 1);
+    host->owes_wake = local_rank + 1;
+}
+
+static inline void horon_host_pay_wake(struct horon_host *host)
+{
+    if (host->owes_wake)
+        horon_host_wake(host, host->owes_wake - 1, HORON_WAKE_CONTROL);
+    host->owes_wake = 0;
+    host->puts_off = false;
 }
 
 /** Pays a ring that was taken, behind a full fence. */

@@ -29,6 +29,8 @@
  */
 #include "engine/messages.h"
 
+#include "exec/owed_ring.h"
+
 #include <stddef.h>
 #include <string.h>
 
@@ -246,8 +248,7 @@ static void announce(struct horon_request *request)
     horon_team_send_control(request->team, peer_of(request), &out);
 }
 
-/* Its link is there, on both sides. */
-static void begin_send(struct horon_request *request)
+static void send_or_post(struct horon_request *request)
 {
     struct horon_engine_team *team = request->team;
     const int to = request->op.agreed.root, from = team->view.rank;
@@ -269,6 +270,16 @@ static void begin_send(struct horon_request *request)
         announce(request); /* it goes before all data that waits */
     else if (transfer->done)
         end(request, NULL);
+}
+
+/* Its link is there, on both sides. To wake who reads it waits until what was written has reached
+ * that core: meanwhile this one ends the message. */
+static void begin_send(struct horon_request *request)
+{
+    struct horon_host *host = request->team->engine->job->host;
+    horon_host_put_off_wake(host);
+    send_or_post(request);
+    horon_host_pay_wake(host); /* it may have ended the request */
 }
 
 /* On both sides, and does it carry more? */

@@ -4,6 +4,7 @@
  * with the product's engines as context.c does, and frees it all, frozen ranks included.
  */
 #undef NDEBUG
+#include "exec/owed_ring.h"
 #include "simulation/messages.h"
 #include "simulation/network.h"
 #include "simulation/sets.h"
@@ -19,7 +20,7 @@
 static void ring_written(void *arg)
 {
     struct sim_ring_peer *peer = arg;
-    horon_host_wake(peer->host, peer->local_rank, HORON_WAKE_CONTROL);
+    horon_host_wake_reader(peer->host, peer->local_rank);
     sim_interrupt(peer->self);
 }
 
