@@ -21,6 +21,7 @@
 #include <stdint.h>
 
 struct horon_mux;
+struct horon_mux_announced; /* mux_announced.h */
 
 /** Where a transfer lies in the memory of its sender; addresses there. It is what was lent while
  * the word at stamp_at says `stamp`. */
@@ -43,8 +44,7 @@ struct horon_mux_queue {
 };
 
 /** Where a mux says of transfers that were posted how they ended, to one that does not look at
- * each.
- */
+ * each. */
 struct horon_mux_ends {
     struct horon_mux_queue done; /* in the order of their ends */
     bool differs;                /* the status of one is ERR_MISMATCH */
@@ -73,15 +73,6 @@ struct horon_transfer {
     uint64_t their_check, their_bytes;  /* on a mismatch */
     struct horon_mux_loan loan;         /* a receive: where it lies, if it was lent */
     uint32_t state;                     /* HORON_MUX_* bits */
-};
-
-/** A transfer that announces itself (horon_mux_send_now()), as its receiver hears of it. */
-struct horon_mux_announced {
-    struct horon_transfer_id id;
-    uint64_t check, bytes;
-    const void *data; /* all of it, to be read during the call; NULL: it is not here yet */
-    bool taken;       /* set by the one who hears: it has what it wants of `data`, and the transfer
-                         will never be posted */
 };
 
 struct horon_mux_options {

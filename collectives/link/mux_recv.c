@@ -9,6 +9,7 @@
  * transfers that may wait, and by control_bytes_max. A frame beyond its bound ends the mux; an
  * honest peer never sends one, as it counts the same.
  */
+#include "link/mux_announced.h"
 #include "link/mux_internal.h"
 
 #include <assert.h>

@@ -30,6 +30,7 @@
 #include "engine/messages.h"
 
 #include "exec/owed_ring.h"
+#include "link/mux_announced.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -272,7 +273,7 @@ static void send_or_post(struct horon_request *request)
         end(request, NULL);
 }
 
-/* Its link is there, on both sides. To wake who reads it waits until what was written has reached
+/* Its link is there, on both sides. To wake its reader waits until what was written has reached
  * that core: meanwhile this one ends the message. */
 static void begin_send(struct horon_request *request)
 {

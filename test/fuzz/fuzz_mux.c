@@ -9,6 +9,7 @@
 
 #include "alloc.h"
 #include "link/mux.h"
+#include "link/mux_announced.h"
 #include "link/mux_frame.h"
 
 #include <assert.h>

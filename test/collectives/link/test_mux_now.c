@@ -6,6 +6,7 @@
  */
 #include "transfers.h"
 
+#include "link/mux_announced.h"
 #include "link/mux_frame.h"
 
 #define EACH(i, list) (size_t i = 0; i < sizeof(list) / sizeof *(list); i++)

@@ -7,6 +7,7 @@
 #undef NDEBUG
 #include "codec.h"
 #include "engine/messages.h"
+#include "link/mux_announced.h"
 #include "world/teams.h"
 
 #include <setjmp.h>

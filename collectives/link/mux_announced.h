@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A transfer that announces itself (horon_mux_send_now()), as its receiver hears of it. */
+#ifndef HORON_LINK_MUX_ANNOUNCED_H
+#define HORON_LINK_MUX_ANNOUNCED_H
+
+#include "link/mux.h"
+
+struct horon_mux_announced {
+    struct horon_transfer_id id;
+    uint64_t check, bytes;
+    const void *data; /* all of it, to be read during the call; NULL: it is not here yet */
+    bool taken; /* set by the receiver: it has what it wants of `data`, and will never post the
+                   transfer */
+};
+
+#endif
