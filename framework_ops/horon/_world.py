@@ -7,6 +7,7 @@ kept here, in one place. All adapters of this package share it.
 
 import atexit
 import operator
+import reprlib
 import sys
 import threading
 import warnings
@@ -183,12 +184,15 @@ class _GlobalProcessSet(ProcessSet):
 global_process_set = _GlobalProcessSet()
 
 _context = None
+_given = {}  # what the init() that made it was given, by name
 _process_sets = {}  # by id: those that were added here
 _joining = threading.Lock()  # threads that call init() at once join once
 
 
 def init(comm=None, process_sets=None, *, rank=-1, size=-1, settings=None):
-    """Joins the job. Every rank calls it; a second call does nothing until shutdown().
+    """Joins the job. Every rank calls it; a second call does nothing until shutdown(), and raises
+    ValueError if it asks for something else than what is in force. (Settings are compared as text:
+    "1m" is the "1m" of the first call, or what the job makes of it, "1048576".)
 
     Which rank this process is, the environment says (horonrun, Slurm, PMI, Open MPI, torchrun or
     Horovod variables; with none, it is a world of one), unless `rank` and `size` say so. `settings`
@@ -204,15 +208,21 @@ def init(comm=None, process_sets=None, *, rank=-1, size=-1, settings=None):
     Waits for the other ranks; Ctrl-C, or any exception of a signal's handler, ends that, and the
     other ranks that wait are told. init() may be called again then.
     """
-    global _context
-    ranks = _ranks_setting(comm)
+    global _context, _given
+    asked = {**_ranks_setting(comm), **(settings or {})}
     process_sets = _list_process_sets(process_sets)
-    own = {"DYNAMIC_PROCESS_SETS": 1} if process_sets == "dynamic" else _static(process_sets)
-    pairs = tuple(f"{name}={value}" for name, value in {**own, **ranks, **(settings or {})}.items())
+    if process_sets == "dynamic":
+        process_sets = []
+        asked.setdefault("DYNAMIC_PROCESS_SETS", 1)
+    kept = {name: value for name, value in asked.items() if name != "JOB_KEY"}  # a secret is not
+    given = {"rank": rank, "size": size, "process_sets": process_sets, "settings": kept}
+    pairs = tuple(f"{name}={value}" for name, value in {**_static(process_sets), **asked}.items())
     with _joining:
         if _context is not None:
+            _check_in_force(**given)
             return
         _context = _horon.Context(rank=rank, size=size, settings=pairs)
+        _given = given
         _names.restart()
         try:
             _find_process_sets(process_sets)
@@ -225,6 +235,29 @@ def init(comm=None, process_sets=None, *, rank=-1, size=-1, settings=None):
             from multiprocessing.util import Finalize
 
             Finalize(None, _leave_child, exitpriority=0)
+
+
+def _check_in_force(rank, size, process_sets, settings):
+    """Raises if a second init() asks for something else than what the first one has made."""
+    wrong = []
+    for name, here, wanted in (("rank", _context.rank, rank), ("size", _context.size, size)):
+        if wanted >= 0 and wanted not in (here, _given[name]):
+            wrong.append(f"{name} is {here}, not {wanted}")
+    for name, wanted in settings.items():
+        here = _context.setting(name)
+        if str(wanted) in (here, str(_given["settings"].get(name))):
+            continue
+        if name != "RANKS" or here or {name: wanted} != _ranks_setting(range(_context.size)):
+            wrong.append(f"{name} is {reprlib.repr(here)}, not {reprlib.repr(str(wanted))}")
+    known = [*_get_process_set_ids_and_ranks().values(), *(s.ranks for s in _given["process_sets"])]
+    for one in process_sets:
+        if one.ranks not in known:
+            wrong.append(f"no process set has the ranks {reprlib.repr(one.ranks)}")
+    if wrong:
+        raise ValueError(
+            "horon has been initialized, and another init() before shutdown() cannot change it: "
+            + "; ".join(wrong)
+        )
 
 
 _SETTING_CHARACTERS_MAX = 1000  # of one that goes to the extension
@@ -287,7 +320,7 @@ def _static(process_sets):
 def _find_process_sets(process_sets):
     """Gives those that the job has to their objects; adds those that no setting had room for."""
     known = {ranks: set_id for set_id, ranks in _context.process_sets().items()}
-    for one in process_sets if process_sets != "dynamic" else ():
+    for one in process_sets:
         set_id = known.pop(tuple(one.ranks), None)
         if set_id == 0:
             raise ValueError(f"a process set is a duplicate, of the set of all ranks: {one}")

@@ -111,3 +111,48 @@ def rank_two_inits():
 
 def test_threads_that_join_at_once_join_once(run_ranks):
     assert run_ranks(2, rank_two_inits) == [2.0, 2.0]
+
+
+SETS = ([0, 1], [1])
+
+
+def rank_inits_again():
+    """-> what each second init() that asks for something else is told"""
+    first = {"comm": [1, 0, 2], "process_sets": SETS, "settings": {"FUSION_BYTES": "1m"}}
+    horon.init(**first)
+    horon.init(**first)
+    horon.init()
+    horon.init(
+        rank=horon.rank(), size=3, process_sets="dynamic", settings={"FUSION_BYTES": 1 << 20}
+    )
+    horon.remove_process_set(horon.process_set_by_id(2))
+    horon.init(process_sets=[[1, 0], [1]], settings={"NET_EAGER_BYTES": 65536})
+    texts = []
+    for other in (
+        {"rank": 5, "size": 6},
+        {"comm": [0, 1, 2]},
+        {"settings": {"FUSION_BYTES": "nonsense"}},
+        {"settings": {"NO_SUCH": 1}},
+        {"process_sets": [[0, 2]]},
+    ):
+        with pytest.raises(ValueError) as caught:
+            horon.init(**other)
+        texts.append(str(caught.value))
+    assert horon.allreduce(1.0, op=horon.Sum) == 3
+    horon.shutdown()
+    horon.init()  # another job, and nothing of the first
+    horon.init(comm=range(3), rank=horon.rank())
+    with pytest.raises(ValueError, match="FUSION_BYTES is '67108864', not '1m'"):
+        horon.init(settings={"FUSION_BYTES": "1m"})
+    return texts
+
+
+def test_second_init_with_other_arguments_names_what_differs(run_ranks):
+    for rank, texts in zip((1, 0, 2), run_ranks(3, rank_inits_again), strict=True):
+        assert all("initialized" in text for text in texts if "no setting" not in text), texts
+        place, ranks, size, unknown, sets = texts
+        assert f"rank is {rank}, not 5; size is 3, not 6" in place
+        assert "RANKS is '1,0,2', not '0-2'" in ranks
+        assert "FUSION_BYTES is '1048576', not 'nonsense'" in size
+        assert "no setting is called 'NO_SUCH'" in unknown
+        assert "no process set has the ranks [0, 2]" in sets
