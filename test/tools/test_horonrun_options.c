@@ -72,7 +72,7 @@ static void test_options_end_at_two_dashes(void **state)
 {
     struct parsed p;
     (void)state;
-    parse_text(&p, "-np 2 -- --verbose");
+    parse_text(&p, "-np 2 -n 2 -- --verbose");
     assert_int_equal(p.status, HORON_OK);
     assert_string_equal(p.options.command[0], "--verbose");
     assert_false(p.options.verbose);
@@ -196,6 +196,7 @@ static void test_options_slips_are_named(void **state)
         {"-np 65537", "-np 65537: want"},
         {"-np two", "-np two: want"},
         {"-np 4x", "-np 4x: want"},
+        {"-np 2 --np 3", "--np 3: the ranks to start were given before, as 2"},
         {"--verbose=1", "--verbose takes no value"},
         {"--grace -1", "--grace -1: want"},
         {"--color blue", "--color blue: want"},

@@ -292,7 +292,10 @@ def test_ranks_get_their_place_and_environment():
         env={"TAKEN": "t", "HORON_RANK": "9"},
     )  # fmt: skip
     assert status == 0
-    assert err == "horonrun: warning: -x NOT_THERE: no variable of that name is set here\n"
+    assert err == (
+        "horonrun: warning: -x NOT_THERE: no variable of that name is set here\n"
+        "horonrun: warning: set here, but horonrun sets it for the ranks itself: HORON_RANK\n"
+    )
     keys = set()
     for rank, line in enumerate(sorted(out.splitlines())):
         match = re.fullmatch(
@@ -357,6 +360,23 @@ def test_wrong_variables_are_named():
     status, _, err = jobs.run("-np", "1", "true", env={"HORON_FUSION_BYTE": "1m"})
     assert status == 0
     assert "warning: HORON_FUSION_BYTE is set but means nothing" in err
+
+
+def test_variables_that_horonrun_sets_itself_are_named_once():
+    given = {"HORON_STORE": "tcp://10.0.0.1:5", "HORON_SIZE": "7", "HORON_JOB_KEY": "5" * 32}
+    status, _, err = jobs.run("-np", "1", "true", env=given)
+    assert status == 0, err
+    assert err == (
+        "horonrun: warning: set here, but horonrun sets it for the ranks itself: "
+        "HORON_STORE, HORON_SIZE\n"
+    )
+
+
+def test_horonrun_within_a_rank_does_not_warn_of_what_the_outer_one_set():
+    status, out, err = jobs.run(
+        "-np", "1", jobs.HORONRUN, "-np", "2", "sh", "-c", "echo $HORON_SIZE"
+    )
+    assert (status, out.count(":2\n"), err) == (0, 2, "")
 
 
 def test_commands_that_cannot_run_are_named():

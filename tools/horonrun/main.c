@@ -105,6 +105,25 @@ static void warn_of_missing_exports(const struct horonrun_options *options)
                     *name);
 }
 
+/* A rank's own environment has what another horonrun has set: that means nothing by it. Keys of the
+ * user's are the job's. */
+static void warn_of_overridden(void)
+{
+    char names[512];
+    size_t used = 0;
+    if (horonrun_environment_find(environ, "HORON_FAILURE_FILE"))
+        return;
+    for (char **entry = environ; *entry; entry++)
+        if (horonrun_environment_is_reserved(*entry) &&
+            strncmp(*entry, "HORON_JOB_KEY", strlen("HORON_JOB_KEY")) != 0 && used < sizeof names)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%.*s", used ? ", " : "",
+                                     (int)strcspn(*entry, "="), *entry);
+    if (used)
+        fprintf(stderr,
+                "horonrun: warning: set here, but horonrun sets it for the ranks itself: %s\n",
+                names);
+}
+
 /* Told before anything runs, as what fails half way for want of a descriptor says little. */
 static horon_status_t check_files(const struct horonrun_options *options,
                                   const struct horonrun_hosts *hosts, struct horon_error *error)
@@ -180,6 +199,7 @@ static int prepare_and_run(const struct horonrun_options *options, char **argv)
         warn_of_unknown_variables();
         warn_of_ignored(options);
         warn_of_missing_exports(options);
+        warn_of_overridden();
         code = run_job(options, &hosts, &config, argv, local != NULL, &error);
     } else {
         code = refuse(&error);

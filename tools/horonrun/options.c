@@ -21,7 +21,7 @@
 enum kind {
     KIND_FLAG,   /* bool */
     KIND_TEXT,   /* const char * */
-    KIND_NP,     /* int */
+    KIND_NP,     /* ranks to start */
     KIND_GRACE,  /* long ms from seconds */
     KIND_COLOR,  /* enum */
     KIND_EXPORT, /* adds to exports */
@@ -37,7 +37,7 @@ struct own_option {
 
 #define AT(field) offsetof(struct horonrun_options, field)
 static const struct own_option own_options[] = {
-    {"-np -n --np --num-proc", KIND_NP, AT(np), "N",
+    {"-np -n --np --num-proc", KIND_NP, 0, "N",
      "Ranks to start; needed unless hosts are given, "
      "then all their slots."},
     {"-H --hosts --host", KIND_TEXT, AT(hosts), "HOST[:SLOTS],...",
@@ -276,7 +276,11 @@ static horon_status_t set_own(struct horonrun_options *options, const struct own
             snprintf(wanted, sizeof wanted, "a number of ranks, 1..%d", HORON_BOOT_SIZE_MAX);
             return wrong_value(word, value, wanted);
         }
-        *(int *)field = (int)number;
+        if (options->np && options->np != (int)number)
+            return horon_error_set(word->error, HORON_ERR_CONFIG,
+                                   "%s %ld: the ranks to start were given before, as %d",
+                                   word->name, number, options->np);
+        options->np = (int)number;
         break;
     case KIND_GRACE:
         return set_grace(field, word, value);
