@@ -181,7 +181,10 @@ class Verbs:
         tag=0,
     ):
         """-> a staged tensor, and what Context.submit() takes"""
-        staged = self.stage_tensor(tensor, verb, self.is_in_place)
+        try:
+            staged = self.stage_tensor(tensor, verb, self.is_in_place)
+        except ValueError as error:
+            raise ValueError(f"tensor '{name}': {error}") from None
         staged.in_place = self.is_in_place
         if staged.in_place:
             staged.target = staged.source

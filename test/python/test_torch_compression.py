@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compressor of the application's that fails on one rank."""
+"""A compressor of the application's that fails on one rank, and what is none."""
 
 import pytest
 
@@ -124,3 +124,32 @@ def rank_decompressor_fails(groups, again):
 @pytest.mark.parametrize("again", [False, True])
 def test_a_decompressor_that_fails_on_one_rank_is_told_to_all(run_ranks, groups, again):
     run_ranks(2, rank_decompressor_fails, groups, again)
+
+
+def rank_slips():
+    """-> what is said of a compression that is none, and of tensors without elements"""
+    hvd.init()
+    p = nn.Parameter(torch.ones(2))
+    sgd = torch.optim.SGD([p], lr=1.0)
+    for call in (
+        lambda: hvd.allreduce(p, compression=3),
+        lambda: hvd.grouped_allreduce([p], compression=3),
+        lambda: hvd.reducescatter(p, compression=3),
+        lambda: hvd.DistributedOptimizer(sgd, [("p", p)], compression=3),
+    ):
+        with pytest.raises(TypeError, match="compression has to be"):
+            call()
+    meta = torch.ones(3, device="meta")
+    for call, name in (
+        (lambda: hvd.allreduce(meta, name="x"), "'allreduce.x'"),
+        (lambda: hvd.allgather(meta, name="x"), "'allgather.x'"),
+        (lambda: hvd.broadcast_(meta, 0, name="x"), "'broadcast.x'"),
+        (lambda: hvd.grouped_allreduce([p, meta], name="g"), r"'allreduce.g\[1\]'"),
+    ):
+        with pytest.raises(ValueError, match=f"tensor {name}: .* not one on the meta device"):
+            call()
+    return hvd.allreduce(torch.ones(1), name="x").item()
+
+
+def test_slips_name_the_argument_and_the_tensor(run_ranks):
+    assert run_ranks(2, rank_slips) == [1.0, 1.0]

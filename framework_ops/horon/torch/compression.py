@@ -54,6 +54,13 @@ class BF16Compressor(_NarrowCompressor):
     wire_dtype = torch.bfloat16
 
 
+def compressor(compression):
+    """-> the argument itself, if it can be one"""
+    if not hasattr(compression, "compress"):
+        raise TypeError(f"compression has to be one like Compression.fp16, not {compression!r}")
+    return compression
+
+
 class Compression:
     none = NoneCompressor
     fp16 = FP16Compressor

@@ -19,7 +19,7 @@ from horon._slots import Slot, about_gradient
 from horon._staging import Handle
 from horon._world import Adasum
 from horon.torch import ops
-from horon.torch.compression import Compression
+from horon.torch.compression import Compression, compressor
 from horon.torch.staging import memory_of, verbs
 from horon.torch.versions import written
 
@@ -169,7 +169,7 @@ class TorchExchange(GradientExchange):
 
     def __init__(self, compression, op, predivide, passes, sparse_as_dense, process_set):
         super().__init__(passes, process_set, op, predivide)
-        self.compression = compression
+        self.compression = compressor(compression)
         self.sparse_as_dense = sparse_as_dense
         self.quick = compression is Compression.none and op != Adasum
         self.removables = []

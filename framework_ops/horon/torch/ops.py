@@ -28,7 +28,7 @@ from horon._verbs import (
     splits_of,
 )
 from horon._world import Average, Sum, global_process_set, resolve_op, team_of
-from horon.torch.compression import Compression
+from horon.torch.compression import Compression, compressor
 from horon.torch.staging import describe, no_view, verbs
 
 __all__ = [*FUNCTIONS, "Handle", "barrier", "join", "poll", "sparse_allreduce_async", "synchronize"]
@@ -96,7 +96,8 @@ def join(device=-1, process_set=global_process_set) -> int:
 
 def _reduce_group(function, verb, compression, tensors, team, name, op, scales):
     """What a verb gives; function: of autograd, if it has to know."""
-    pairs = [compression.compress(tensor) for tensor in tensors]
+    compress = compressor(compression).compress
+    pairs = [compress(tensor) for tensor in tensors]
     compressed = [tensor for tensor, _ in pairs]
     names = member_names(name, len(pairs))
     if any(_needs_gradient(tensor) for tensor in compressed):
@@ -147,7 +148,7 @@ def allreduce(
     """
     name, team = operation_name("allreduce", name, process_set), team_of(process_set)
     op, scales = resolve_op(op, average), (prescale_factor, postscale_factor)
-    compressed, ctx = compression.compress(tensor)
+    compressed, ctx = compressor(compression).compress(tensor)
     if _needs_gradient(compressed):
         result = _Allreduce.apply(compressed, team, name, op, *scales)
     else:
@@ -407,7 +408,7 @@ def reducescatter(
     name, team = operation_name("reducescatter", name, process_set), team_of(process_set)
     op = _check_is_added(resolve_op(op, None))
     numbers = (prescale_factor, postscale_factor, splits_of(team, REDUCESCATTER, splits))
-    compressed, ctx = compression.compress(tensor)
+    compressed, ctx = compressor(compression).compress(tensor)
     if _needs_gradient(compressed):
         result = _Reducescatter.apply(compressed, team, name, op, *numbers)
     else:

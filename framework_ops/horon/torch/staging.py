@@ -103,6 +103,8 @@ def check(tensor, verb):
             f"a dense tensor is needed, not {describe(tensor)}: "
             "sparse_allreduce_async() adds sparse COO tensors, to_dense() makes dense ones"
         )
+    if tensor.is_meta:
+        raise ValueError("a tensor with elements is needed, not one on the meta device")
     if tensor.dtype not in _DTYPES and (verb.reduces or tensor.dtype not in _LENT):
         raise ValueError(f"tensors of {tensor.dtype} cannot be {verb.done}")
     return tensor.detach() if tensor.requires_grad else tensor
