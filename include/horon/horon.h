@@ -296,7 +296,9 @@ typedef struct horon_descriptor {
      * "horon.barrier.". NULL with HORON_IN_ORDER, and for HORON_BARRIER alone, which then
      * matches barriers by their count; one that was withdrawn does not count. NULL for HORON_SEND
      * and HORON_RECV, which go by root and tag. Each process set has
-     * names of its own; on set 0 "horon.process_set" and what begins so is horon's. */
+     * names of its own; on set 0 "horon.process_set" and what begins so is horon's. A longer one is
+     * refused: a binding whose users may give any shortens it, alike on all ranks (that of Python
+     * keeps its beginning, and ends it in '#' and a hash of the whole). */
     const char *name;
     /* Input: [count] elements; equal to dst (in place) or disjoint from it. HORON_BROADCAST and
      * HORON_SCATTER: only root reads it. HORON_ALLTOALL is never in place: what comes from a rank

@@ -135,10 +135,10 @@ static const struct horon_config_row rows[] = {
      .min = 4096,
      .max = 16 * MIB,
      .agreed = true,
-     .doc =
-         "Bytes of a slot in shared memory, through which larger tensors move piece by piece; a "
-         "rank has four. On a single host sums use a quarter of a slot at a time, an eighth where "
-         "ranks share cores. A slot has 128 bytes for each rank of the job at least."},
+     .doc = "Bytes of a slot in shared memory, through which larger tensors move piece by piece; a "
+            "rank has two a lane, so four in each process set. On a single host sums use a quarter "
+            "of a slot at a time, an eighth where ranks share cores. A slot has 128 bytes for each "
+            "rank of the job at least."},
     {.name = "SHM_SMALL_BYTES",
      .type = HORON_CONFIG_BYTES,
      .offset = AT(shm_small_bytes),
