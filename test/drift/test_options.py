@@ -11,7 +11,8 @@ PAGE = "tools/OPTIONS.md"
 
 # Read before there are options (runtime/boot says what each is), or by the tests and scripts only.
 NOT_OPTIONS = re.compile(
-    r"HORON_(TEST_\w+|TORCH_SPEC|PYTHON|SKIP_DEBIAN|TREE_\w+|RANK|SIZE|LOCAL_RANK|LOCAL_SIZE|API)$"
+    r"HORON_(TEST_\w+|TORCH_SPEC|PYTHON|SKIP_DEBIAN|TREE_\w+|RANK|SIZE|LOCAL_RANK|LOCAL_SIZE|API|"
+    r"ASSERT_OWNER)$"
 )
 
 # The test that proves the sentence of a row: it fails if the option does nothing.
