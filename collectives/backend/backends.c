@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The backends of a context, from the first to open to the last to close. */
+/* The backends of this build, and those of a context from the first to open to the last to close.
+ */
 #include "backend/backend.h"
 #include "log.h"
+
+const struct horon_backend *const horon_backends[] = {&horon_backend_native};
+const size_t horon_backend_count = sizeof horon_backends / sizeof horon_backends[0];
 
 horon_status_t horon_backends_open(struct horon_backends *backends,
                                    const struct horon_backend *const *tables, size_t count,

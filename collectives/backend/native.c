@@ -149,6 +149,3 @@ const struct horon_backend horon_backend_native = {
     .interval_ns = native_interval_ns,
     .destroy = native_destroy,
 };
-
-const struct horon_backend *const horon_backends[] = {&horon_backend_native};
-const size_t horon_backend_count = sizeof horon_backends / sizeof horon_backends[0];
