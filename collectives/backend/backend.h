@@ -83,7 +83,11 @@ struct horon_backend {
 
     /**
      * Begins a channel, before the first operation that it carries, on each rank of the team.
-     * Never waits. Where any rank's fails no rank uses the backend for this lane.
+     * Never waits. Where any rank's fails no rank uses the backend for this lane. A rank may create
+     * and connect channels of overlapping teams in another order than its peers do, and several at
+     * a time: no channel may need another one to be connected first, nor the same order on all
+     * ranks. What a library can do for one team at a time is a step of connect(), which says
+     * IN_PROGRESS until it can be done.
      * @param device  on which this rank has that operation's memory
      * @param address [address_words], all 0: what this rank's has to say
      * @return OK | what it failed with
@@ -98,13 +102,18 @@ struct horon_backend {
     horon_status_t (*connect)(struct horon_backend_channel *channel, const uint64_t *addresses,
                               bool *moved_out, struct horon_error *error);
     /** Launches an operation, which stays as it is until it ends. What fails is told by advance().
-     */
+     * That of a rank that has joined says `drops`. Its parts, where there are several, all have one
+     * src: neutral elements, or NULL where it has no rows or is not read; and all have one dst,
+     * which nobody reads, or NULL where output() is asked, which gives NULL. What the others submit
+     * says in `givers` by how many an average is divided meanwhile. */
     void (*begin)(struct horon_backend_channel *channel, const struct horon_operation *op);
     /** As horon_channel_advance(), of the first that has not ended. */
     horon_status_t (*advance)(struct horon_backend_channel *channel, bool *moved_out,
                               struct horon_error *error);
     /** Gives up what is launched, or connecting: when it returns nobody touches the operations'
-     * memory any more. No other call but destroy() follows. */
+     * memory any more. No other call but destroy() follows. Where a library cannot cancel what it
+     * has begun, the backend lets it work on memory of its own, copies in and out, and leaves that
+     * memory to the library here: waiting for other ranks, which may be gone, is no way. */
     void (*abort)(struct horon_backend_channel *channel);
     /** Does the first that has not ended, or connecting, wait for @p rank? As
      * horon_channel_waits_for(). */
@@ -112,8 +121,8 @@ struct horon_backend {
     /** Becomes readable when it can go on; -1: there is none. The same as long as it lives. */
     int (*descriptor)(const struct horon_backend_channel *channel);
     /** Nanoseconds until it wants its next turn, while it connects or something is launched, since
-     * nothing wakes a thread that sleeps. It may grow from call to call. 0: its ranks ring, its
-     * data comes over our links, or the descriptor tells. */
+     * nothing wakes a thread that sleeps. It may grow from call to call. 0: something does, which
+     * is a doorbell that other ranks ring, our links by which its data comes, or the descriptor. */
     uint64_t (*interval_ns)(const struct horon_backend_channel *channel);
     /** Never waits for another rank. NULL is a no-op. */
     void (*destroy)(struct horon_backend_channel *channel);
@@ -122,7 +131,7 @@ struct horon_backend {
 /** This library's own: shared memory inside a host, links between hosts. Usable everywhere. */
 extern const struct horon_backend horon_backend_native;
 
-/** All backends of this build, in order of preference. */
+/** All backends of this build, in order of preference (backends.c). */
 extern const struct horon_backend *const horon_backends[];
 extern const size_t horon_backend_count;
 
