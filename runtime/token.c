@@ -20,9 +20,8 @@
  */
 #include "wait.h"
 
-#include "clock.h"
-#include "cpu.h"
 #include "exec/owed_ring.h"
+#include "patience.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -179,48 +178,22 @@ void horon_context_notify(struct horon_context *ctx)
 
 /* ---- waiting -------------------------------------------------------------------------------- */
 
-/* How long somebody has found nothing to do. */
-struct patience {
-    uint64_t since_ns; /* 0: something moved just now */
-    uint64_t spin_ns, limit_ns;
-    struct horon_yields *yields; /* NULL: nobody is told how long they take */
-};
-
-static struct patience patience_of(const struct horon_context *ctx, bool spins, int64_t yield_us)
+static struct horon_patience patience_of(const struct horon_context *ctx, bool spins,
+                                         int64_t yield_us)
 {
     uint64_t spin = spins ? (uint64_t)ctx->config.spin_us : 0;
-    return (struct patience){.spin_ns = spin * 1000,
-                             .limit_ns = (spin + (uint64_t)yield_us) * 1000};
+    return (struct horon_patience){.spin_ns = spin * 1000,
+                                   .limit_ns = (spin + (uint64_t)yield_us) * 1000};
 }
 
 /* Of a waiter with the token. Whether others want its core it learns from its own yields. */
-static struct patience patience_of_driver(struct horon_context *ctx)
+static struct horon_patience patience_of_driver(struct horon_context *ctx)
 {
     HORON_ASSERT_OWNER(&ctx->owner);
     const bool spins = !ctx->crowded || horon_yields_may_spin(&ctx->yields);
-    struct patience patience = patience_of(ctx, spins, ctx->config.yield_us);
+    struct horon_patience patience = patience_of(ctx, spins, ctx->config.yield_us);
     patience.yields = ctx->crowded ? &ctx->yields : NULL;
     return patience;
-}
-
-/* Lets others run for a moment. @return false: enough, sleep. Reads the clock: *now_out. */
-static bool patience_go_on(struct patience *patience, uint64_t *now_out)
-{
-    uint64_t now = horon_clock_ns();
-    *now_out = now;
-    if (!patience->since_ns)
-        patience->since_ns = now;
-    uint64_t waited = now - patience->since_ns;
-    if (waited >= patience->limit_ns)
-        return false;
-    if (waited < patience->spin_ns) {
-        horon_cpu_relax();
-        return true;
-    }
-    sched_yield();
-    if (patience->yields)
-        horon_yields_add(patience->yields, horon_clock_ns() - now);
-    return true;
 }
 
 static bool past(uint64_t deadline_ns)
@@ -238,7 +211,7 @@ static unsigned turns_per_look(const struct horon_context *ctx, bool spins)
 void horon_request_drive(struct horon_context *ctx, struct horon_request *request,
                          uint64_t deadline_ns)
 {
-    struct patience patience = patience_of_driver(ctx);
+    struct horon_patience patience = patience_of_driver(ctx);
     const bool spins = patience.spin_ns > 0;
     const unsigned per_look = turns_per_look(ctx, spins);
     struct horon_engine_team *team = request->team;
@@ -264,7 +237,7 @@ void horon_request_drive(struct horon_context *ctx, struct horon_request *reques
             continue;
         if (!look && spins)
             horon_cpu_relax();
-        else if (!patience_go_on(&patience, &now) || now >= deadline_ns)
+        else if (!horon_patience_go_on(&patience, &now) || now >= deadline_ns)
             return;
     }
 }
@@ -355,7 +328,7 @@ static void see_off_others(struct horon_context *ctx)
 /* With the token: drives until the run is over, the deadline, or the end of patience. */
 static void drive(struct horon_context *ctx, struct wait *wait, uint64_t deadline_ns)
 {
-    struct patience patience = patience_of_driver(ctx);
+    struct horon_patience patience = patience_of_driver(ctx);
     const bool spins = patience.spin_ns > 0;
     uint64_t now;
     assert(wait->requests[0]->context == ctx || wait->requests[0]->nobodys);
@@ -373,7 +346,7 @@ static void drive(struct horon_context *ctx, struct wait *wait, uint64_t deadlin
             return;
         if (spins && turn % YIELDS_PER_LOOK) /* the clock takes longer than to look again */
             horon_cpu_relax();
-        else if (!patience_go_on(&patience, &now) || now >= deadline_ns)
+        else if (!horon_patience_go_on(&patience, &now) || now >= deadline_ns)
             return;
     }
 }
@@ -417,7 +390,7 @@ static uint64_t slice_of(uint64_t deadline_ns, int64_t slice_ms)
 /* Looks on while another thread drives. @return true: got the token */
 static bool look_on(struct horon_context *ctx, struct wait *wait, uint64_t deadline_ns)
 {
-    struct patience patience = patience_of(ctx, !ctx->crowded, ctx->config.yield_us);
+    struct horon_patience patience = patience_of(ctx, !ctx->crowded, ctx->config.yield_us);
     uint64_t now;
     bool got = false;
     if (is_over(wait))
@@ -428,7 +401,7 @@ static bool look_on(struct horon_context *ctx, struct wait *wait, uint64_t deadl
     while (!is_over(wait)) {
         /* one that takes it for a moment goes before one that drives for long */
         got = !atomic_load_explicit(&ctx->takers, memory_order_relaxed) && horon_token_try(ctx);
-        if (got || !patience_go_on(&patience, &now) || now >= deadline_ns)
+        if (got || !horon_patience_go_on(&patience, &now) || now >= deadline_ns)
             break;
     }
     count_out(&ctx->waiters);
@@ -491,7 +464,7 @@ horon_status_t horon_context_wait_runs(struct horon_context *ctx,
 
 static void drive_background(struct horon_context *ctx)
 {
-    struct patience patience = patience_of(ctx, !ctx->crowded, BACKGROUND_US);
+    struct horon_patience patience = patience_of(ctx, !ctx->crowded, BACKGROUND_US);
     uint64_t now;
     HORON_ASSERT_OWNER(&ctx->owner);
     for (;;) {
@@ -508,7 +481,7 @@ static void drive_background(struct horon_context *ctx)
             patience.since_ns = 0;
             continue;
         }
-        if (horon_engine_in_flight(ctx->engine) > 0 && patience_go_on(&patience, &now))
+        if (horon_engine_in_flight(ctx->engine) > 0 && horon_patience_go_on(&patience, &now))
             continue;
         if (!horon_poller_collect(ctx->poller))
             return;
