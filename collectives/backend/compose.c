@@ -302,8 +302,11 @@ horon_status_t horon_composed_init(struct horon_composed *composed,
                                    const uint64_t *rows)
 {
     assert(horon_operation_needs_rows(op) == (rows != NULL));
-    composed->op = (struct horon_operation){
-        .check = op->check, .part_count = rows ? 1 : op->part_count, .stream = op->stream};
+    composed->op = (struct horon_operation){.check = op->check,
+                                            .part_count = rows ? 1 : op->part_count,
+                                            .givers = op->givers,
+                                            .device = op->device,
+                                            .stream = op->stream};
     composed->whole = op;
     composed->rank = rank;
     composed->size = size;

@@ -206,6 +206,14 @@ static void add(const struct horon_operation *op, const unsigned char *in, unsig
     }
 }
 
+static void divide(const struct horon_operation *op, int size, unsigned char *sum)
+{
+    const float givers = (float)(op->givers ? op->givers : (uint32_t)size);
+    assert(op->agreed.dtype == HORON_FLOAT32);
+    for (uint64_t i = 0; i < op->count; i++)
+        ((float *)(void *)sum)[i] /= givers;
+}
+
 /* The operation that all ranks have launched, at once for all. */
 static void carry_out(struct fake *fake, struct fake_lane *lane)
 {
@@ -225,6 +233,8 @@ static void carry_out(struct fake *fake, struct fake_lane *lane)
         else
             add(op, in, sum);
     }
+    if (horon_verb_reduces(horon_verb_of(&first->agreed)) && first->agreed.redop == HORON_AVERAGE)
+        divide(first, lane->size, sum);
     for (int rank = 0; rank < lane->size; rank++) {
         scatter(lane->channels[rank]->ops[place], sum);
         if (device_of(fake, rank))

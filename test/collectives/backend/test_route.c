@@ -163,6 +163,30 @@ static void test_route_composes_a_reduce_of_the_whole(void **state)
     }
 }
 
+/* After a join it is divided by those that gave; and each rank's memory is on the device that it
+ * says, where the fake looks. */
+static void test_route_composes_an_average_of_those_that_gave_on_their_devices(void **state)
+{
+    static const horon_verb_t verbs[] = {HORON_REDUCE, HORON_REDUCESCATTER};
+    struct bed *bed = *state;
+    bed->fakes[0].base.caps &= ~HORON_BACKEND_EVERYWHERE;
+    join(bed);
+    for (uint64_t number = 1; number <= 2; number++) {
+        struct use uses[SIZE];
+        for (int rank = 0; rank < SIZE; rank++) {
+            describe(&uses[rank], verbs[number - 1], rank, 0);
+            uses[rank].op.agreed.redop = HORON_AVERAGE;
+            uses[rank].op.row_elements = 1;
+            uses[rank].op.givers = 1;
+            uses[rank].op.device = 2 + rank;
+        }
+        run(bed, uses, number);
+        for (int i = 0; i < 3; i++)
+            assert_true(uses[0].out[i] == (float)(10 + 2 * i));
+    }
+    assert_int_equal(bed->fakes[0].lanes[0].done, 2);
+}
+
 static void test_route_composes_a_barrier(void **state)
 {
     struct bed *bed = *state;
@@ -427,6 +451,7 @@ int main(void)
         TEST(test_route_composes_a_broadcast_of_a_sum),
         TEST(test_route_composes_a_reducescatter_of_the_whole),
         TEST(test_route_composes_a_reduce_of_the_whole),
+        TEST(test_route_composes_an_average_of_those_that_gave_on_their_devices),
         TEST(test_route_composes_a_barrier),
         TEST(test_route_composes_an_allgather_of_broadcasts),
         TEST(test_route_gives_each_size_to_the_backend_that_is_best_for_it),
