@@ -62,11 +62,11 @@ static horon_status_t check_enums(const horon_descriptor_t *desc,
         return horon_error_set(error, HORON_ERR_INVALID, "reserved must be 0");
     const struct horon_verb_row *row = &horon_verb_rows[desc->verb];
     if (horon_verb_is_rooted(row) && (desc->root < 0 || desc->root >= team->view.size))
-        return horon_error_set(error, HORON_ERR_INVALID, "root %d is no rank of 0..%d",
-                               (int)desc->root, team->view.size - 1);
+        return horon_error_set(error, HORON_ERR_INVALID, "%s %d is no rank of 0..%d",
+                               row->paired ? "rank" : "root", (int)desc->root, team->view.size - 1);
     if (row->paired && desc->root == team->view.rank)
         return horon_error_set(error, HORON_ERR_INVALID,
-                               "root is rank %d itself, and a message has another rank at its "
+                               "rank %d is this rank itself, and a message has another one at its "
                                "other end",
                                (int)desc->root);
     if (row->paired && (desc->flags & HORON_IN_ORDER))

@@ -173,7 +173,7 @@ static void test_again_looks_at_the_team_anew(void **state)
     const horon_descriptor_t desc = describe(bed, HORON_RECV);
     use(bed, &desc);
     bed->team.view.rank = 0;
-    expect_wrong(bed, &desc, HORON_ERR_INVALID, "root is rank 0 itself");
+    expect_wrong(bed, &desc, HORON_ERR_INVALID, "rank 0 is this rank itself");
     bed->team.view.rank = RANK;
     use(bed, &desc);
     bed->team.view.size = RANK + 1;

@@ -172,9 +172,9 @@ static void test_request_message_has_another_rank_and_no_name(void **state)
         expect_wrong(bed, &desc, HORON_ERR_INVALID, "HORON_IN_ORDER must not be set");
         desc.flags = 0;
         desc.root = RANK;
-        expect_wrong(bed, &desc, HORON_ERR_INVALID, "root is rank 1 itself");
+        expect_wrong(bed, &desc, HORON_ERR_INVALID, "rank 1 is this rank itself");
         desc.root = SIZE;
-        expect_wrong(bed, &desc, HORON_ERR_INVALID, "0..2");
+        expect_wrong(bed, &desc, HORON_ERR_INVALID, "rank 3 is no rank of 0..2");
         desc.root = 0;
         desc.src = sends ? NULL : desc.src; /* the other one is not looked at */
         desc.dst = sends ? desc.dst : NULL;
@@ -193,7 +193,7 @@ static void test_request_root_must_be_a_rank_of_a_broadcast(void **state)
     desc.verb = HORON_BROADCAST;
     for (desc.root = -1; desc.root <= SIZE; desc.root++) {
         if (desc.root < 0 || desc.root == SIZE) {
-            expect_wrong(bed, &desc, HORON_ERR_INVALID, "0..2");
+            expect_wrong(bed, &desc, HORON_ERR_INVALID, "is no rank of 0..2");
             continue;
         }
         expect_right(bed, &desc);
