@@ -372,8 +372,9 @@ static void log_ready(const struct horon_context *ctx, uint64_t begun_ns)
 
 /* The others may have joined, with this rank, and would wait for it. On other hosts they see its
  * connections close. */
-static void post_failure(struct horon_context *ctx, horon_status_t status, const char *why)
+static void post_failure(void *context, horon_status_t status, const char *why)
 {
+    struct horon_context *ctx = context;
     const struct horon_topology *topology = &ctx->boot.topology;
     struct horon_error error;
     see_host(ctx);
@@ -382,11 +383,6 @@ static void post_failure(struct horon_context *ctx, horon_status_t status, const
                     why[0] ? why : horon_status_text(status));
     horon_error_blame(&error, HORON_CAUSE_ABSENT, topology->rank, -1);
     horon_host_post_abort(&ctx->host, &error);
-}
-
-static void given_up(void *arg, horon_status_t status, const char *why)
-{
-    post_failure(arg, status, why);
 }
 
 static horon_status_t join(struct horon_context *ctx, const horon_options_t *options,
@@ -401,8 +397,9 @@ static horon_status_t join(struct horon_context *ctx, const horon_options_t *opt
                                              .hold_forks = horon_fork_hold,
                                              .release_forks = horon_fork_release,
                                              .wrap = ctx->wrap,
-                                             .given_up = given_up,
-                                             .given_up_arg = ctx};
+                                             .get_ready = horon_recording_open,
+                                             .given_up = post_failure,
+                                             .arg = ctx};
     horon_boot_init(&ctx->boot);
     horon_status_t status = horon_fork_register(ctx);
     if (status != HORON_OK)
@@ -413,6 +410,7 @@ static horon_status_t join(struct horon_context *ctx, const horon_options_t *opt
     horon_thread_forget(); /* only now: interrupted() may have called horon */
     if (status != HORON_OK) {
         horon_thread_error_host(ctx->boot.blamed_host);
+        horon_recording_end(ctx);
         horon_fork_unregister(ctx);
         return status;
     }

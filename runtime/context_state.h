@@ -133,8 +133,10 @@ void horon_callback_push(void *context, struct horon_request *request);
 bool horon_callbacks_run(struct horon_context *ctx);
 
 /* recording.c */
-/** Begins the timeline that the settings ask for, if they do. @return OK | ERR_MEMORY | ERR_SYSTEM,
- * it cannot be written */
+/** boot_caller.get_ready: opens the file of the timeline that the settings ask for, if they do.
+ * @return OK | ERR_MEMORY | ERR_SYSTEM, it cannot be written */
+horon_status_t horon_recording_open(void *context, int rank, struct horon_error *error);
+/** Begins the timeline that was opened, if one was. @return likewise */
 horon_status_t horon_recording_begin(struct horon_context *ctx, struct horon_error *error);
 /** Ends the timeline, if there is one, with all that has happened. */
 void horon_recording_end(struct horon_context *ctx);

@@ -53,8 +53,8 @@ struct horon_recording {
     struct horon_timeline timeline;
     _Atomic bool mark_cycles;
 
-    atomic_flag reading; /* guards the four below; nobody waits for it */
-    const struct horon_events *events;
+    atomic_flag reading;               /* guards the four below; nobody waits for it */
+    const struct horon_events *events; /* NULL: nothing but the file is there */
     struct horon_event_reader reader;
     uint64_t missed;
     struct told *queue;                     /* [QUEUE_MAX], with one taker: the thread */
@@ -246,35 +246,6 @@ static void destroy(struct horon_recording *recording)
     horon_free(recording);
 }
 
-static struct horon_recording *create(struct horon_context *ctx, const char *path, bool mark_cycles)
-{
-    struct timespec now;
-    struct horon_recording *recording = horon_alloc_lines(sizeof *recording);
-    if (!recording)
-        return NULL;
-    memset(recording, 0, sizeof *recording);
-    recording->ctx = ctx;
-    snprintf(recording->path, sizeof recording->path, "%s", path);
-    atomic_store(&recording->fd, -1);
-    atomic_store(&recording->mark_cycles, mark_cycles);
-    atomic_flag_clear(&recording->reading);
-    sem_init(&recording->begun, 0, 0);
-    recording->queue = horon_zalloc(QUEUE_MAX, sizeof *recording->queue);
-    clock_gettime(CLOCK_REALTIME, &now);
-    horon_timeline_init(&recording->timeline, &(struct horon_timeline_options){
-                                                  .start_ns = horon_clock_ns(),
-                                                  .epoch_us = (uint64_t)now.tv_sec * 1000000u +
-                                                              (uint64_t)now.tv_nsec / 1000u,
-                                                  .rank = ctx->boot.topology.rank,
-                                                  .find_name = find_name,
-                                                  .arg = ctx,
-                                              });
-    if (recording->queue && !recording->timeline.lacks_memory)
-        return recording;
-    destroy(recording);
-    return NULL;
-}
-
 /* Without waiting for a reader, should it be a pipe; that, or a terminal, cannot be written at a
  * place. */
 static horon_status_t open_file(struct horon_recording *recording, struct horon_error *error)
@@ -286,6 +257,33 @@ static horon_status_t open_file(struct horon_recording *recording, struct horon_
                                      "the timeline %s cannot be written", recording->path);
     atomic_store(&recording->fd, fd);
     return HORON_OK;
+}
+
+/* Its file is open, and nothing of it written. */
+static horon_status_t create(struct horon_context *ctx, const char *path, bool mark_cycles,
+                             struct horon_recording **recording_out, struct horon_error *error)
+{
+    struct horon_recording *recording = horon_alloc_lines(sizeof *recording);
+    if (!recording)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the timeline %s", path);
+    memset(recording, 0, sizeof *recording);
+    recording->ctx = ctx;
+    snprintf(recording->path, sizeof recording->path, "%s", path);
+    atomic_store(&recording->fd, -1);
+    atomic_store(&recording->mark_cycles, mark_cycles);
+    atomic_flag_clear(&recording->reading);
+    sem_init(&recording->begun, 0, 0);
+    recording->queue = horon_zalloc(QUEUE_MAX, sizeof *recording->queue);
+    horon_status_t status = HORON_OK;
+    if (!recording->queue)
+        status = horon_error_set(error, HORON_ERR_MEMORY, "no memory for the timeline %s", path);
+    if (status == HORON_OK)
+        status = open_file(recording, error);
+    if (status == HORON_OK)
+        *recording_out = recording;
+    else
+        destroy(recording);
+    return status;
 }
 
 /* A guest blocks all signals in its threads, that of a file that grows too large among them. */
@@ -320,10 +318,12 @@ static void end(struct horon_context *ctx)
     struct horon_recording *recording = atomic_exchange(&ctx->recording, NULL);
     if (!recording)
         return;
-    set_clock(ctx, NULL);
-    atomic_store(&recording->stop, true);
-    summon(recording);
-    pthread_join(recording->thread, NULL);
+    if (recording->events) {
+        set_clock(ctx, NULL);
+        atomic_store(&recording->stop, true);
+        summon(recording);
+        pthread_join(recording->thread, NULL);
+    }
     destroy(recording);
 }
 
@@ -336,26 +336,32 @@ static bool writes_to(const struct horon_recording *recording, const char *path)
            ours.st_dev == file.st_dev && ours.st_ino == file.st_ino;
 }
 
-/* With the lock. One that runs goes on if the other cannot be begun. */
-static horon_status_t begin(struct horon_context *ctx, const char *path, bool mark_cycles,
-                            struct horon_error *error)
+/* Of the timeline itself, with what is known of its job. */
+static void begin_text(struct horon_recording *recording)
 {
-    struct horon_recording *old = atomic_load(&ctx->recording);
-    if (old && !atomic_load(&old->failed) && writes_to(old, path)) {
-        atomic_store(&old->mark_cycles, mark_cycles);
-        return HORON_OK;
-    }
-    struct horon_recording *recording = create(ctx, path, mark_cycles);
-    if (!recording)
-        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the timeline %s", path);
-    horon_status_t status = open_file(recording, error);
-    if (status == HORON_OK) {
-        horon_token_take(ctx);
-        recording->events = horon_engine_events(ctx->engine);
-        recording->reader = horon_events_from_now(recording->events);
-        horon_token_release(ctx);
-        status = start_thread(recording, error);
-    }
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    horon_timeline_init(&recording->timeline, &(struct horon_timeline_options){
+                                                  .start_ns = horon_clock_ns(),
+                                                  .epoch_us = (uint64_t)now.tv_sec * 1000000u +
+                                                              (uint64_t)now.tv_nsec / 1000u,
+                                                  .rank = recording->ctx->boot.topology.rank,
+                                                  .find_name = find_name,
+                                                  .arg = recording->ctx,
+                                              });
+}
+
+/* With the lock. One that runs ends by that, and goes on if this one cannot be begun, which is
+ * destroyed then. */
+static horon_status_t begin(struct horon_recording *recording, struct horon_error *error)
+{
+    struct horon_context *ctx = recording->ctx;
+    begin_text(recording);
+    horon_token_take(ctx);
+    recording->events = horon_engine_events(ctx->engine);
+    recording->reader = horon_events_from_now(recording->events);
+    horon_token_release(ctx);
+    const horon_status_t status = start_thread(recording, error);
     if (status != HORON_OK) {
         destroy(recording);
         return status;
@@ -366,10 +372,22 @@ static horon_status_t begin(struct horon_context *ctx, const char *path, bool ma
     return HORON_OK;
 }
 
-/* The path of this rank. @return false: it writes none */
-static bool path_of(const struct horon_context *ctx, const char *given, char path[PATH_BYTES_MAX])
+/* With the lock. */
+static horon_status_t begin_at(struct horon_context *ctx, const char *path, bool mark_cycles,
+                               struct horon_error *error)
 {
-    const int rank = ctx->boot.topology.rank;
+    struct horon_recording *recording, *old = atomic_load(&ctx->recording);
+    if (old && !atomic_load(&old->failed) && writes_to(old, path)) {
+        atomic_store(&old->mark_cycles, mark_cycles);
+        return HORON_OK;
+    }
+    const horon_status_t status = create(ctx, path, mark_cycles, &recording, error);
+    return status == HORON_OK ? begin(recording, error) : status;
+}
+
+/* The path of a rank. @return false: it writes none */
+static bool path_of(int rank, const char *given, char path[PATH_BYTES_MAX])
+{
     size_t used = 0;
     bool any = false;
     assert(strlen(given) < HORON_CONFIG_TEXT_BYTES);
@@ -387,24 +405,28 @@ static bool path_of(const struct horon_context *ctx, const char *given, char pat
     return any || rank == 0;
 }
 
-static horon_status_t begin_own(struct horon_context *ctx, const char *given, bool mark_cycles,
-                                struct horon_error *error)
+horon_status_t horon_recording_open(void *context, int rank, struct horon_error *error)
 {
+    struct horon_context *ctx = context;
     char path[PATH_BYTES_MAX];
-    if (!path_of(ctx, given, path))
+    struct horon_recording *recording;
+    const char *given = ctx->config.timeline;
+    /* Horovod's word for one that begins later */
+    if (!given[0] || strcasecmp(given, "dynamic") == 0 || !path_of(rank, given, path))
         return HORON_OK;
-    pthread_mutex_lock(&ctx->recording_lock);
-    const horon_status_t status = begin(ctx, path, mark_cycles, error);
-    pthread_mutex_unlock(&ctx->recording_lock);
+    const horon_status_t status = create(ctx, path, ctx->config.timeline_cycles, &recording, error);
+    if (status == HORON_OK)
+        atomic_store(&ctx->recording, recording);
     return status;
 }
 
 horon_status_t horon_recording_begin(struct horon_context *ctx, struct horon_error *error)
 {
-    const char *path = ctx->config.timeline;
-    if (!path[0] || strcasecmp(path, "dynamic") == 0) /* Horovod's word for one that begins later */
-        return HORON_OK;
-    return begin_own(ctx, path, ctx->config.timeline_cycles, error);
+    pthread_mutex_lock(&ctx->recording_lock);
+    struct horon_recording *opened = atomic_exchange(&ctx->recording, NULL);
+    const horon_status_t status = opened ? begin(opened, error) : HORON_OK;
+    pthread_mutex_unlock(&ctx->recording_lock);
+    return status;
 }
 
 void horon_recording_end(struct horon_context *ctx)
@@ -443,7 +465,13 @@ horon_status_t horon_timeline_start(horon_context_t *ctx, const char *path, int3
         return horon_error_set(horon_thread_error(), HORON_ERR_INVALID,
                                "the path of a timeline has 1 to %d bytes",
                                HORON_CONFIG_TEXT_BYTES - 1);
-    return begin_own(ctx, path, mark_cycles != 0, horon_thread_error());
+    char own[PATH_BYTES_MAX];
+    if (!path_of(ctx->boot.topology.rank, path, own))
+        return HORON_OK;
+    pthread_mutex_lock(&ctx->recording_lock);
+    const horon_status_t begun = begin_at(ctx, own, mark_cycles != 0, horon_thread_error());
+    pthread_mutex_unlock(&ctx->recording_lock);
+    return begun;
 }
 
 horon_status_t horon_timeline_stop(horon_context_t *ctx)

@@ -235,7 +235,7 @@ horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
     if (status == HORON_OK)
         return HORON_OK;
     if (boot->control.base && caller->given_up)
-        caller->given_up(caller->given_up_arg, status, why.text);
+        caller->given_up(caller->arg, status, why.text);
     char host[sizeof boot->blamed_host] = "";
     if (boot->profiles && why.blame.rank >= 0)
         memcpy(host, boot->profiles[why.blame.rank].name, sizeof host);

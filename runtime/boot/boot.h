@@ -47,7 +47,10 @@ struct horon_boot_caller {
     /* NULL, or told that joining failed here when memory was shared already, before it is given
      * back: in the last moment others may take it for done, and wait for this rank */
     void (*given_up)(void *arg, horon_status_t status, const char *why);
-    void *given_up_arg;
+    /* NULL, or makes ready what the caller needs of this machine, as rank @p rank, before the ranks
+     * meet: if it fails, all hear why */
+    horon_status_t (*get_ready)(void *arg, int rank, struct horon_error *error);
+    void *arg; /* of both */
 };
 
 /** Everything boot gives; owner: the caller of horon_boot(). */

@@ -17,7 +17,8 @@
 
 /* ---- What and where ---- */
 
-/* Also where no other host is to be reached: what is wrong here is wrong on the cluster. */
+/* Also where no other host is to be reached: what is wrong here is wrong on the cluster. And what
+ * the caller needs besides. */
 static horon_status_t check_settings(const struct horon_joining *j, struct horon_error *error)
 {
     int first, last;
@@ -25,6 +26,8 @@ static horon_status_t check_settings(const struct horon_joining *j, struct horon
     horon_status_t status = horon_port_range_parse(j->config->port_range, &first, &last, error);
     if (status == HORON_OK && j->config->interfaces[0])
         status = horon_addresses_of_machine(j->config->interfaces, false, &ignored, error);
+    if (status == HORON_OK && j->caller->get_ready)
+        status = j->caller->get_ready(j->caller->arg, j->id.rank, error);
     return status;
 }
 

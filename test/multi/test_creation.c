@@ -37,6 +37,7 @@ static const struct {
      1,
      true},
     {{NULL, "INTERFACES=nosuch0"}, {0}, HORON_ERR_CONFIG, HORON_CAUSE_SETTING, 1, -1, false},
+    {{"TIMELINE=/nowhere/t", NULL}, {0}, HORON_ERR_SYSTEM, HORON_CAUSE_RESOURCE, 0, -1, false},
     {{NULL, NULL}, {0, 4096}, HORON_ERR_MEMORY, HORON_CAUSE_RESOURCE, 1, -1, true},
 };
 
