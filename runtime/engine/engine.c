@@ -246,8 +246,11 @@ static void mux_failed(struct horon_engine *engine, int peer, const struct horon
         return;
     }
     horon_membership_lose_link(engine->membership, peer);
-    for (struct horon_engine_team *team = engine->job; team; team = team->next)
+    for (struct horon_engine_team *team = engine->job; team; team = team->next) {
+        if (horon_team_is_bound(team))
+            horon_team_check_left(team); /* on this host that rank may have said why */
         horon_team_lose_rank(team, peer, error);
+    }
 }
 
 /* Apart from the loop, which needs no room for an error where no link has anything to do. */

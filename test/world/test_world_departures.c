@@ -212,6 +212,28 @@ static void test_departures_do_not_keep_an_abort_from_anybody(void **state)
             }
 }
 
+/* As a rank that fails when it has just joined: its links end, and the others may see that first.
+ */
+static void test_departures_without_a_goodbye_are_for_the_reason_that_was_posted(void **state)
+{
+    (void)state;
+    const int hosts[] = {2};
+    for (int gone = 0; gone < 2; gone++) {
+        struct world *world = world_create(hosts, 1, NULL, 1);
+        struct horon_engine *engine = world->ranks[gone].engine;
+        struct horon_error why;
+        const char *text = "";
+        horon_error_set(&why, HORON_ERR_SYSTEM, "it could not create its context");
+        horon_host_post_abort(engine->job->host, &why);
+        horon_engine_close(engine);
+        world->ranks[gone].dead = true;
+        turn(world, 20);
+        assert_int_equal(world_failure(world->ranks[1 - gone].engine, &text), HORON_ERR_SYSTEM);
+        assert_string_equal(text, "it could not create its context");
+        world_destroy(world);
+    }
+}
+
 /* Rank 1 leaves when it has sent what it had to broadcast. Another one has not begun that, and
  * waits for a name that rank 1 never gives: it fails first, and stays, but carries nothing on to
  * ranks that wait for it. */
@@ -369,6 +391,7 @@ int main(void)
         cmocka_unit_test(test_departures_are_known_to_all_when_a_relay_has_left),
         cmocka_unit_test(test_departures_after_an_abort_blame_the_rank_that_left_first),
         cmocka_unit_test(test_departures_do_not_keep_an_abort_from_anybody),
+        cmocka_unit_test(test_departures_without_a_goodbye_are_for_the_reason_that_was_posted),
         cmocka_unit_test(test_departures_end_what_waits_for_a_rank_that_has_failed_for_them),
         cmocka_unit_test(test_departures_do_not_hide_a_broken_promise),
         cmocka_unit_test(test_departures_pass_on_what_was_decided),
