@@ -14,6 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define WHAT_BYTES 224 /* of what names an operation in a text */
+
 horon_status_t horon_context_refuse(struct horon_context *ctx, bool waits)
 {
     horon_thread_forget();
@@ -30,13 +32,28 @@ horon_status_t horon_context_refuse(struct horon_context *ctx, bool waits)
     return HORON_OK;
 }
 
-static horon_status_t refuse_failed(const struct horon_engine_team *team)
+/* @param failure of its process set @param what was to begin */
+static horon_status_t refuse_failed(const struct horon_error *failure, const char *what)
 {
-    const struct horon_error *failure = horon_team_failure(team);
-    if (!failure)
-        return HORON_OK;
-    *horon_thread_error() = *failure;
+    struct horon_error *error = horon_thread_error();
+    *error = *failure;
+    snprintf(error->text, sizeof error->text, "%.*s was refused: %.*s", WHAT_BYTES, what,
+             (int)sizeof error->text - WHAT_BYTES - 32, failure->text);
     return failure->status;
+}
+
+/* As horon_request_describe() says it, as far as a descriptor tells that is not checked yet. */
+HORON_SELDOM static horon_status_t refuse_described(const struct horon_error *failure,
+                                                    const horon_descriptor_t *desc)
+{
+    char what[WHAT_BYTES] = "an operation", shown[WHAT_BYTES - 32];
+    const bool has_verb = desc && desc->verb < HORON_VERB_COUNT;
+    if (has_verb && desc->name)
+        snprintf(what, sizeof what, "%s '%s'", horon_verb_name((horon_verb_t)desc->verb),
+                 horon_name_show(desc->name, shown, sizeof shown));
+    else if (has_verb)
+        snprintf(what, sizeof what, "%s", horon_verb_name((horon_verb_t)desc->verb));
+    return refuse_failed(failure, what);
 }
 
 horon_status_t horon_context_find_team(struct horon_context *ctx, const horon_descriptor_t *desc,
@@ -50,11 +67,13 @@ horon_status_t horon_context_find_team(struct horon_context *ctx, const horon_de
         if (found != HORON_OK)
             return found;
     }
-    const horon_status_t status = refuse_failed(team);
-    if (status != HORON_OK)
-        horon_team_unref(team);
-    else
+    const struct horon_error *failure = horon_team_failure(team);
+    if (!failure) {
         *team_out = team;
+        return HORON_OK;
+    }
+    const horon_status_t status = refuse_described(failure, readable ? desc : NULL);
+    horon_team_unref(team);
     return status;
 }
 
@@ -184,7 +203,7 @@ horon_status_t horon_join(horon_context_t *ctx, int32_t process_set, horon_reque
     struct horon_engine_team *team;
     horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
     horon_status_t status = horon_context_refuse(ctx, false);
-    desc.verb = verb_of_nothing();
+    desc.verb = HORON_VERB_COUNT; /* a join has none that a text should name */
     desc.process_set = process_set;
     if (status == HORON_OK && !req_out)
         status = horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "req_out is NULL");
@@ -192,6 +211,7 @@ horon_status_t horon_join(horon_context_t *ctx, int32_t process_set, horon_reque
         status = horon_context_find_team(ctx, &desc, &team);
     if (status != HORON_OK)
         return status;
+    desc.verb = verb_of_nothing();
     status = submit(ctx, team, &desc, true, req_out);
     horon_team_unref(team);
     return status;
@@ -369,9 +389,12 @@ static horon_status_t claim(struct horon_request *request)
 {
     if (atomic_load_explicit(&request->released, memory_order_relaxed))
         return horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "the request was released");
-    const horon_status_t failed = refuse_failed(request->team);
-    if (failed != HORON_OK)
-        return failed;
+    const struct horon_error *failure = horon_team_failure(request->team);
+    if (failure) {
+        char what[WHAT_BYTES];
+        horon_request_describe(request, what, sizeof what);
+        return refuse_failed(failure, what);
+    }
     uint32_t state = atomic_load_explicit(&request->state, memory_order_acquire);
     const uint32_t number = state / HORON_REQUEST_RUN + 1;
     if ((state & HORON_REQUEST_STATE_MASK) == HORON_REQUEST_FLYING ||

@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -321,6 +322,44 @@ static void test_calls_without_a_place_for_the_request_are_refused(void **state)
     duo_end(&duo);
 }
 
+static void expect_refused_as(const struct duo *duo, horon_status_t status, const char *what)
+{
+    char expected[HORON_ERROR_TEXT_BYTES];
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    snprintf(expected, sizeof expected,
+             "%s was refused: rank 1 (%s) has shut down its context and takes part in nothing more",
+             what, horon_host_name(duo->ctx[0], 0));
+    assert_int_equal(status, HORON_ERR_CLOSED);
+    assert_string_equal(horon_last_error(duo->ctx[0]), expected);
+    assert_int_equal(horon_last_failure(duo->ctx[0], &failure), HORON_OK);
+    assert_int_equal(failure.cause, HORON_CAUSE_LEFT);
+    assert_int_equal(failure.rank, 1);
+}
+
+static void test_calls_after_a_failure_are_refused_by_name(void **state)
+{
+    struct duo duo;
+    float x = 0;
+    horon_request_t *prepared, *request;
+    (void)state;
+    duo_make(&duo, NULL);
+    horon_descriptor_t desc = duo_sum("prepared", &x);
+    assert_int_equal(horon_prepare(duo.ctx[0], &desc, &prepared), HORON_OK);
+    horon_context_destroy(duo.ctx[1]);
+    duo.ctx[1] = NULL;
+    duo_expect_end(duo_submit(duo.ctx[0], "first", &x), HORON_ERR_CLOSED);
+    expect_refused_as(&duo, horon_start(prepared), "allreduce 'prepared'");
+    desc.name = "later\n";
+    expect_refused_as(&duo, horon_submit(duo.ctx[0], &desc, &request), "allreduce 'later\\n'");
+    expect_refused_as(&duo, horon_run(duo.ctx[0], &desc, -1, NULL, 0), "allreduce 'later\\n'");
+    desc.name = NULL;
+    desc.verb = HORON_BARRIER;
+    expect_refused_as(&duo, horon_submit(duo.ctx[0], &desc, &request), "barrier");
+    expect_refused_as(&duo, horon_join(duo.ctx[0], 0, &request), "an operation");
+    horon_release(prepared);
+    duo_end(&duo);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -333,6 +372,7 @@ int main(void)
         cmocka_unit_test(test_calls_wait_for_all_but_what_cannot_be_waited_for),
         cmocka_unit_test(test_calls_of_null_are_invalid_or_nothing),
         cmocka_unit_test(test_calls_without_a_place_for_the_request_are_refused),
+        cmocka_unit_test(test_calls_after_a_failure_are_refused_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
