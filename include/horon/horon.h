@@ -169,10 +169,11 @@ typedef enum horon_verb {
     HORON_REDUCE = 8, /* root gets the reduction of all ranks' src */
     /* A message: src goes to root, or dst comes from root. The n-th that a rank sends to another
      * with a tag is the n-th that this one receives from it with the tag, whatever goes between
-     * them with other tags. Both say the same count and dtype. A message has no name, is in no
-     * group and in no order with other operations: neither waits for the other. A send has ended
-     * when src may be used again; it may not be received yet, but will be, even if this rank shuts
-     * down its context then */
+     * them with other tags. Both say the same count and dtype: if they do not, the receive fails
+     * with ERR_MISMATCH, and so does the send unless it has ended before, as a short one may. A
+     * message has no name, is in no group and in no order with other operations: neither waits for
+     * the other. A send has ended when src may be used again; it may not be received yet, but will
+     * be, even if this rank shuts down its context then */
     HORON_SEND = 9,
     HORON_RECV = 10
 } horon_verb_t;
