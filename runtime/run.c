@@ -76,25 +76,33 @@ static bool ends_yet(struct horon_context *ctx, struct horon_request *request)
     return true;
 }
 
-/* With a named error if the limit passes: which ranks it waits for. One that has ended but for its
- * callback is not linked any more, and waits for nobody; its process set may be gone. */
-static horon_status_t withdraw(struct horon_context *ctx, struct horon_request *request,
-                               int64_t timeout_ms, struct horon_error *error)
+/* One that has ended but for its callback is not linked any more, and waits for nobody; its process
+ * set may be gone. */
+void horon_context_explain(struct horon_context *ctx, struct horon_request *request,
+                           struct horon_explained *explained_out)
 {
-    char what[128 + HORON_NAME_BYTES_MAX], why[HORON_ERROR_TEXT_BYTES / 2] = "";
-    int awaited = -1;
+    *explained_out = (struct horon_explained){.awaited = -1};
     horon_token_take(ctx);
-    horon_request_describe(request, what, sizeof what); /* the driver names what has no name */
+    /* the driver names what has no name */
+    horon_request_describe(request, explained_out->what, sizeof explained_out->what);
     if (request->linked)
         horon_engine_ask(ctx->engine, request);
     horon_token_release(ctx);
     horon_context_wait(ctx, &request, 1, EXPLAIN_MS, NULL);
     horon_token_take(ctx);
     if (request->linked) {
-        horon_engine_explain(ctx->engine, request, why, sizeof why);
-        awaited = horon_engine_awaited(ctx->engine, request);
+        horon_engine_explain(ctx->engine, request, explained_out->why, sizeof explained_out->why);
+        explained_out->awaited = horon_engine_awaited(ctx->engine, request);
     }
     horon_token_release(ctx);
+}
+
+/* With a named error if the limit passes: which ranks it waits for. */
+static horon_status_t withdraw(struct horon_context *ctx, struct horon_request *request,
+                               int64_t timeout_ms, struct horon_error *error)
+{
+    struct horon_explained explained;
+    horon_context_explain(ctx, request, &explained);
     atomic_fetch_add_explicit(&request->refs, 1, memory_order_relaxed);
     horon_engine_post(ctx->engine, &request->cancel);
     horon_context_notify(ctx);
@@ -104,9 +112,9 @@ static horon_status_t withdraw(struct horon_context *ctx, struct horon_request *
         return HORON_OK; /* it was too late to withdraw, and went well */
     if (request->status != HORON_ERR_CANCELLED)
         return take_result(request, error);
-    horon_error_set(error, HORON_ERR_TIMEOUT, "%s did not finish in %lld ms: %s", what,
-                    (long long)timeout_ms, why);
-    horon_error_blame(error, HORON_CAUSE_TIME_LIMIT, ctx->boot.topology.rank, awaited);
+    horon_error_set(error, HORON_ERR_TIMEOUT, "%s did not finish in %lld ms: %s", explained.what,
+                    (long long)timeout_ms, explained.why);
+    horon_error_blame(error, HORON_CAUSE_TIME_LIMIT, ctx->boot.topology.rank, explained.awaited);
     horon_thread_error_name(request->op.name);
     return HORON_ERR_TIMEOUT;
 }

@@ -217,6 +217,22 @@ static horon_status_t give_failure(horon_failure_t *given, const horon_failure_t
     return HORON_OK;
 }
 
+/* @return OK: it has ended meanwhile */
+static horon_status_t refuse_in_flight(struct horon_request *request)
+{
+    struct horon_context *ctx = request->context;
+    struct horon_explained explained;
+    if (atomic_load_explicit(&request->state, memory_order_relaxed) == HORON_REQUEST_IDLE ||
+        horon_context_on_progress_thread(ctx)) /* which must not wait */
+        return refuse(HORON_ERR_INVALID, "the request has not ended");
+    horon_context_explain(ctx, request, &explained);
+    if (horon_request_ended(request))
+        return HORON_OK;
+    last_name[0] = last_host[0] = 0;
+    return horon_error_set(&last_error, HORON_ERR_INVALID, "%s is still in flight: %s",
+                           explained.what, explained.why);
+}
+
 horon_status_t horon_request_failure(const horon_request_t *req, horon_failure_t *failure_out)
 {
     horon_failure_t failure = HORON_FAILURE_INIT;
@@ -224,8 +240,11 @@ horon_status_t horon_request_failure(const horon_request_t *req, horon_failure_t
         return refuse(HORON_ERR_INVALID, "the request is NULL");
     if (atomic_load_explicit(&req->context->forked, memory_order_relaxed))
         return refuse(HORON_ERR_FORKED, "this request belongs to the parent process of this fork");
-    if (!horon_request_ended(req))
-        return refuse(HORON_ERR_INVALID, "the request has not ended");
+    if (!horon_request_ended(req)) {
+        const horon_status_t refused = refuse_in_flight((struct horon_request *)(uintptr_t)req);
+        if (refused != HORON_OK)
+            return refused;
+    }
     if (req->status < 0) {
         failure.status = req->status;
         failure.cause = (int32_t)req->blame.cause;

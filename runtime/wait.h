@@ -28,4 +28,14 @@ static inline horon_status_t horon_context_wait(struct horon_context *ctx,
     return horon_context_wait_runs(ctx, requests, NULL, n, timeout_ms, waited_out);
 }
 
+/** An operation in flight, and what it waits for. */
+struct horon_explained {
+    char what[128 + HORON_NAME_BYTES_MAX], why[HORON_ERROR_TEXT_BYTES / 2]; /* "": it has ended */
+    int awaited; /* the rank; -1: not known */
+};
+
+/** Asks the other ranks, too, which takes a moment. Thread: any but the progress thread; run.c. */
+void horon_context_explain(struct horon_context *ctx, struct horon_request *request,
+                           struct horon_explained *explained_out);
+
 #endif

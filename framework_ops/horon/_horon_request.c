@@ -16,6 +16,7 @@
 #include "_horon.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -169,6 +170,22 @@ static horon_status_t wait_a_slice(struct horon_py_context *context, horon_reque
     return status;
 }
 
+/* The limit has passed. @return IN_PROGRESS with an exception that says what the operation waits
+ * for; or its status, as it has ended meanwhile */
+static horon_status_t raise_late(struct horon_py_context *context, horon_request_t *handle)
+{
+    char text[HORON_ERROR_TEXT_BYTES] = "";
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    horon_py_context_enter(context);
+    Py_BEGIN_ALLOW_THREADS if (horon_request_failure(handle, &failure) != HORON_OK)
+        snprintf(text, sizeof text, "%s", horon_last_error(NULL));
+    Py_END_ALLOW_THREADS horon_py_context_leave(context);
+    if (!text[0])
+        return horon_test(handle, HORON_HOST_DONE);
+    PyErr_SetString(PyExc_TimeoutError, text);
+    return HORON_IN_PROGRESS;
+}
+
 /* Waits for @p request to end. @return its status, with no exception set; or IN_PROGRESS with one:
  * the limit has passed, a signal handler raised, or another thread shut horon down. */
 static horon_status_t wait_for_end(struct horon_py_request *request, int64_t deadline_ms)
@@ -187,7 +204,7 @@ static horon_status_t wait_for_end(struct horon_py_request *request, int64_t dea
         if (status != HORON_IN_PROGRESS || PyErr_CheckSignals() < 0)
             break;
         if (deadline_ms >= 0 && now_ms() >= deadline_ms && !context->closing) {
-            PyErr_SetString(PyExc_TimeoutError, "the operation is still in flight");
+            status = raise_late(context, handle);
             break;
         }
     }

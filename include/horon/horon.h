@@ -672,8 +672,9 @@ HORON_API const char *horon_request_error(const horon_request_t *req);
  * Tells the same as data. If the job failed, it is that failure; ranks that each found one at the
  * same time may tell different ones.
  * @param failure_out its strings are valid as long as the text of horon_request_error()
- * @return OK, also if the request did not fail | ERR_INVALID, it has not ended, or struct_bytes is
- *         no size of failure_out | ERR_FORKED
+ * @return OK, also if the request did not fail | ERR_INVALID, it has not ended, and
+ * horon_last_error() says what it waits for, which other ranks are asked for 50 ms, unless in a
+ * callback; or struct_bytes is no size of failure_out | ERR_FORKED
  */
 HORON_API horon_status_t horon_request_failure(const horon_request_t *req,
                                                horon_failure_t *failure_out);

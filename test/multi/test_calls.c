@@ -360,6 +360,31 @@ static void test_calls_after_a_failure_are_refused_by_name(void **state)
     duo_end(&duo);
 }
 
+static void test_calls_failure_of_what_is_in_flight_says_what_it_waits_for(void **state)
+{
+    static const char still[] = "allreduce 'late' is still in flight: ";
+    struct duo duo;
+    float x[2] = {0};
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    char expected[HORON_ERROR_TEXT_BYTES];
+    (void)state;
+    duo_make(&duo, NULL);
+    for (int rank = 0; rank < 2; rank++) {
+        horon_request_t *request = duo_submit(duo.ctx[rank], "late", &x[rank]);
+        assert_int_equal(horon_wait(request, HORON_HOST_DONE, 0), HORON_ERR_TIMEOUT);
+        assert_int_equal(horon_request_failure(request, &failure), HORON_ERR_INVALID);
+        snprintf(expected, sizeof expected, "%stensor 'late': waiting for rank %d (%s)", still,
+                 1 - rank, horon_host_name(duo.ctx[0], 0));
+        if (rank == 0) /* which decides, and so has no need to ask */
+            assert_string_equal(horon_last_error(duo.ctx[rank]), expected);
+        assert_memory_equal(horon_last_error(duo.ctx[rank]), expected, strlen(still));
+        horon_request_t *other = duo_submit(duo.ctx[1 - rank], "late", &x[1 - rank]);
+        duo_expect_end(other, HORON_OK);
+        duo_expect_end(request, HORON_OK);
+    }
+    duo_end(&duo);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -373,6 +398,7 @@ int main(void)
         cmocka_unit_test(test_calls_of_null_are_invalid_or_nothing),
         cmocka_unit_test(test_calls_without_a_place_for_the_request_are_refused),
         cmocka_unit_test(test_calls_after_a_failure_are_refused_by_name),
+        cmocka_unit_test(test_calls_failure_of_what_is_in_flight_says_what_it_waits_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
