@@ -201,7 +201,7 @@ def rank_timeout():
         handle = horon.allreduce_async(1.0, name="late", op=horon.Sum)
         assert not handle.poll()
         for timeout in (0.05, 0, -1.0, float("-inf")):  # what is left of a limit may be below 0
-            with pytest.raises(TimeoutError, match="late' is still in flight: .* rank 1 "):
+            with pytest.raises(TimeoutError, match=r"late' is still in flight: .* rank 1 "):
                 horon.synchronize(handle, timeout)
         with pytest.raises(ValueError, match="not a number of seconds"):
             horon.synchronize(handle, float("nan"))
