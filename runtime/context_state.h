@@ -70,8 +70,7 @@ struct horon_context {
     uint64_t stall_look_ns;               /* the progress thread's: when it looks for stalls next */
     uint64_t link_look_ns;                /* and when it asks links whether their hosts answer */
     uint64_t deaths_look_ns, deaths_ends; /* likewise for core files; ends until the last look */
-    bool woken_by_links;                  /* likewise: what ended its sleep */
-    bool thread_runs;
+    bool woken_by_links, thread_runs;     /* likewise: what ended its sleep; and is it there */
     pthread_mutex_t recording_lock; /* guards that timelines begin and end one after another */
     struct horon_recording *_Atomic recording; /* NULL: no timeline is written; recording.c */
     struct horon_context *fork_next;           /* list in fork.c */
@@ -85,6 +84,8 @@ void horon_context_notify(struct horon_context *ctx);
 bool horon_context_may_sleep(struct horon_context *ctx);
 bool horon_token_try(struct horon_context *ctx);
 void horon_token_take(struct horon_context *ctx);
+/** With the token in hand: one turn of everything. @return did anything move? */
+bool horon_token_look(struct horon_context *ctx);
 void horon_token_release(struct horon_context *ctx);
 /** Likewise for the progress thread, which watches its sockets and is about to sleep. */
 void horon_token_release_armed(struct horon_context *ctx);

@@ -91,8 +91,9 @@ void horon_token_take(struct horon_context *ctx)
 
 /* The mark of what cannot wait stays until a look at everything has found nothing more: a thread
  * that is rung for it may find the token taken, by one that looks only for what it does itself. */
-static bool look_at_all(struct horon_context *ctx)
+bool horon_token_look(struct horon_context *ctx)
 {
+    HORON_ASSERT_OWNER(&ctx->owner);
     _Atomic bool *urgent = &own_line(ctx)->urgent;
     const bool marked =
         atomic_load_explicit(urgent, memory_order_relaxed) && atomic_exchange(urgent, false);
@@ -113,7 +114,7 @@ static bool any_left_over(struct horon_context *ctx, bool armed)
     if (flies || armed) /* else a link with anything unsent is left over, full or not */
         atomic_thread_fence(memory_order_seq_cst); /* the wake word is there before this look */
     if (flies) {
-        if (look_at_all(ctx) ||
+        if (horon_token_look(ctx) ||
             (!armed && atomic_load_explicit(&ctx->disarmed, memory_order_relaxed)))
             return true;
     }
@@ -226,7 +227,7 @@ void horon_request_drive(struct horon_context *ctx, struct horon_request *reques
             patience.since_ns = 0;
         if (look) {
             horon_context_report_deaths(ctx);
-            if (look_at_all(ctx))
+            if (horon_token_look(ctx))
                 patience.since_ns = 0;
             if (horon_request_ended(request))
                 return;
@@ -313,7 +314,7 @@ static bool drive_turn(struct horon_context *ctx, const struct horon_request *re
     if (by_flags && turn % YIELDS_PER_LOOK)
         return horon_engine_advance(request->team, request->in_order);
     horon_context_report_deaths(ctx);
-    return look_at_all(ctx);
+    return horon_token_look(ctx);
 }
 
 /* What was submitted with the request that is over may have begun in the same turn. It goes out
@@ -321,7 +322,7 @@ static bool drive_turn(struct horon_context *ctx, const struct horon_request *re
 static void see_off_others(struct horon_context *ctx)
 {
     int turns = LAST_TURNS;
-    while (turns-- > 0 && horon_engine_in_flight(ctx->engine) > 0 && look_at_all(ctx))
+    while (turns-- > 0 && horon_engine_in_flight(ctx->engine) > 0 && horon_token_look(ctx))
         continue;
 }
 
@@ -473,7 +474,7 @@ static void drive_background(struct horon_context *ctx)
          * it shares its core with the waiter, that one would not come to take the token. */
         if (atomic_load(&ctx->waiters))
             horon_poller_collect(ctx->poller);
-        bool moved = look_at_all(ctx);
+        bool moved = horon_token_look(ctx);
         if (atomic_load(&ctx->waiters) || atomic_load(&ctx->stop) ||
             atomic_load_explicit(&ctx->to_finish, memory_order_relaxed))
             return;

@@ -349,7 +349,7 @@ static void turn(struct sim_rank *rank)
     horon_context_report_deaths(&rank->ctx);
     bool moved = sim_one_in(sim, 4) && horon_engine_advance(one_team(rank), sim_one_in(sim, 2));
     if (!moved)
-        moved = horon_engine_progress(rank->ctx.engine);
+        moved = horon_token_look(&rank->ctx);
     come_out(rank);
     if (sim->over || rank->state == SIM_DEAD)
         return;
