@@ -430,6 +430,23 @@ class Verbs:
         numbers = (resolve_op(op, None), root, prescale_factor, postscale_factor)
         return self.begin(team, REDUCE, name, tensor, *numbers)
 
+    def grouped_reduce_async(
+        self,
+        tensors,
+        root_rank,
+        name=None,
+        op=Average,
+        process_set=global_process_set,
+        prescale_factor=1.0,
+        postscale_factor=1.0,
+    ):
+        """As reduce, for a list of tensors that are combined together; others than the root get a
+        list of None."""
+        name, team = group_name("reduce", name, process_set), team_of(process_set)
+        root = team.place(root_rank)
+        numbers = (resolve_op(op, None), root, prescale_factor, postscale_factor)
+        return self.begin_group(team, REDUCE, name, tensors, *numbers)
+
     def send_async(self, tensor, rank, tag=0, process_set=global_process_set):
         """Sends the tensor to a rank of the job, which receives it with the same tag.
 
@@ -462,6 +479,7 @@ class Verbs:
     reducescatter = _waiting(reducescatter_async)
     grouped_reducescatter = _waiting(grouped_reducescatter_async)
     reduce = _waiting(reduce_async)
+    grouped_reduce = _waiting(grouped_reduce_async)
     grouped_allreduce = _waiting(grouped_allreduce_async)
     allgather = _waiting(allgather_async)
     grouped_allgather = _waiting(grouped_allgather_async)

@@ -103,6 +103,7 @@ REFUSED = {
     "grouped_allgather": lambda: horon.grouped_allgather([1.0, "no tensor"]),
     "grouped_broadcast": lambda: horon.grouped_broadcast([1.0], 99),
     "grouped_broadcast ": lambda: horon.grouped_broadcast_([1.0], 0),
+    "grouped_reduce": lambda: horon.grouped_reduce([1.0], 99),
     "broadcast_object": lambda: horon.broadcast_object(1, 99),
     "allgather_object": lambda: horon.allgather_object(1, process_set=9),
 }

@@ -102,6 +102,34 @@ def test_reduce_gives_the_root_the_bits_of_an_allreduce(run_ranks, n):
     run_ranks(n, rank_reduces)
 
 
+def rank_reduces_groups():
+    horon.init()
+    rank, size = horon.rank(), horon.size()
+    arrays = [pattern((count,), "float32", rank) for count in (0, 1, 1009)]
+    wholes = [horon.allreduce(array, op=horon.Sum, prescale_factor=0.5) for array in arrays]
+    for root in range(size):
+        for reduce in (horon.grouped_reduce, hvd.grouped_reduce):
+            tensors = arrays if reduce is horon.grouped_reduce else map(torch.from_numpy, arrays)
+            got = reduce(tensors, root, op=horon.Sum, prescale_factor=0.5)
+            if rank == root:
+                got = [numpy.asarray(result).tobytes() for result in got]
+                assert got == [whole.tobytes() for whole in wholes]
+            else:
+                assert got == [None] * 3
+    assert horon.grouped_reduce_async([2.5, rank], 0, name="g", op=horon.Max).wait() == (
+        [2.5, size - 1] if rank == 0 else [None, None]
+    )
+    assert horon.grouped_reduce([], 0) == hvd.grouped_reduce([], 0) == []
+    if size > 1:
+        with pytest.raises(horon.HoronInternalError, match="groups differ"):
+            horon.grouped_reduce([1.0] * (2 + rank), 0, name="differ")
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_groups_are_reduced_to_the_root(run_ranks, n):
+    run_ranks(n, rank_reduces_groups)
+
+
 # ---- torch ----
 
 
