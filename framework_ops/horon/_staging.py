@@ -47,10 +47,10 @@ class Staged:
         raise NotImplementedError
 
     def finish(self, request):
-        if self.in_place:
-            return self.write_back()
         if self.target is NOTHING:
             return None
+        if self.in_place:
+            return self.write_back()
         return self.gathered(request.output()[0]) if self.target is None else self.result()
 
 

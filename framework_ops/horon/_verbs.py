@@ -186,10 +186,10 @@ class Verbs:
         except ValueError as error:
             raise ValueError(f"tensor '{name}': {error}") from None
         staged.in_place = self.is_in_place
-        if staged.in_place:
-            staged.target = staged.source
-        elif verb.to_root and root != team.rank:
+        if verb.to_root and root != team.rank:
             staged.target = NOTHING
+        elif staged.in_place:
+            staged.target = staged.source
         elif verb.gathers:
             staged.target = None
         elif verb.shares:
@@ -424,7 +424,8 @@ class Verbs:
         prescale_factor=1.0,
         postscale_factor=1.0,
     ):
-        """As allreduce, but only the root, a rank of the job, gets the result; others get None."""
+        """As allreduce, but only the root, a rank of the job, gets the result; others get None, and
+        their tensors stay as they are."""
         name, team = operation_name("reduce", name, process_set), team_of(process_set)
         root = team.place(root_rank)
         numbers = (resolve_op(op, None), root, prescale_factor, postscale_factor)
@@ -490,6 +491,10 @@ class Verbs:
     allreduce_ = _InPlace(allreduce)
     grouped_allreduce_async_ = _InPlace(grouped_allreduce_async)
     grouped_allreduce_ = _InPlace(grouped_allreduce)
+    reduce_async_ = _InPlace(reduce_async)
+    reduce_ = _InPlace(reduce)
+    grouped_reduce_async_ = _InPlace(grouped_reduce_async)
+    grouped_reduce_ = _InPlace(grouped_reduce)
     broadcast_async_ = _InPlace(broadcast_async)
     broadcast_ = _InPlace(broadcast)
     grouped_broadcast_async_ = _InPlace(grouped_broadcast_async)

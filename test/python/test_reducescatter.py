@@ -130,6 +130,50 @@ def test_groups_are_reduced_to_the_root(run_ranks, n):
     run_ranks(n, rank_reduces_groups)
 
 
+def kinds_of(array):
+    """The array in memory that can be used where it lies, and in such that cannot."""
+    holes = numpy.zeros((len(array), 2), array.dtype)[:, 1]
+    holes[:] = array
+    yield from (array.copy(), holes)
+    yield from (torch.from_numpy(array.copy()), torch.from_numpy(array.repeat(2))[::2])
+
+
+def rank_reduces_in_place():
+    """The root's own tensor has the result; the others' are as they were."""
+    horon.init()
+    rank, size = horon.rank(), horon.size()
+    for root in range(size):
+        for count in (0, 1, 1009, 40001):
+            mine = pattern((count,), "float32", rank)
+            whole = horon.allreduce(mine, op=horon.Sum)
+            wanted = whole if rank == root else mine
+            for tensor in kinds_of(mine):
+                module = hvd if isinstance(tensor, torch.Tensor) else horon
+                got = module.reduce_(tensor, root, op=horon.Sum)
+                assert got is (tensor if rank == root else None)
+                assert numpy.asarray(tensor).tobytes() == wanted.tobytes()
+            arrays, tensors = list(kinds_of(mine))[:2], list(kinds_of(mine))[2:]
+            got = horon.grouped_reduce_(arrays, root, op=horon.Sum)
+            got += hvd.grouped_reduce_async_(tensors, root, op=horon.Sum).wait()
+            for result, tensor in zip(got, arrays + tensors, strict=True):
+                assert result is (tensor if rank == root else None)
+                assert numpy.asarray(tensor).tobytes() == wanted.tobytes()
+    for wrong in (lambda: horon.reduce_(1.0, 0), lambda: hvd.reduce_(torch.ones(1).expand(3), 0)):
+        with pytest.raises((TypeError, ValueError)):
+            wrong()
+    x = torch.ones(3, requires_grad=True)
+    y = x * 1
+    z = (y * y).sum()
+    hvd.synchronize(hvd.reduce_async_(y, size - 1))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        z.backward()
+
+
+@pytest.mark.parametrize("n, shm", [(1, 1), (2, 1), (3, 1), (3, 0)])
+def test_reduce_in_place_writes_the_root_s_tensor(run_ranks, n, shm):
+    run_ranks(n, rank_reduces_in_place, HORON_SHM=shm)
+
+
 # ---- torch ----
 
 
