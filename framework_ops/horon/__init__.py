@@ -13,6 +13,7 @@ from horon._arrays import *  # noqa: F403
 from horon._horon import Array, Context, Request
 from horon._horon import version as _version
 from horon._objects import allgather_object, broadcast_object
+from horon._requests import prepare
 from horon._staging import Handle, poll, synchronize
 from horon._verbs import barrier, join
 from horon._world import *  # noqa: F403
@@ -34,5 +35,6 @@ __all__ = [
     "broadcast_object",
     "join",
     "poll",
+    "prepare",
     "synchronize",
 ]

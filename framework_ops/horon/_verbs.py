@@ -44,6 +44,7 @@ REDUCESCATTER = Verb(
 REDUCE = Verb(_horon.REDUCE, "reduce", "reduced", reduces=True, to_root=True)
 SEND = Verb(_horon.SEND, "send", "sent", to_root=True)
 RECV = Verb(_horon.RECV, "recv", "received", like_input=True)
+BARRIER = Verb(_horon.BARRIER, "barrier", "met")
 
 
 _ROWS_MAX = 2**63 - 1
@@ -513,7 +514,7 @@ FUNCTIONS = tuple(
 
 def barrier(process_set=global_process_set):
     """Returns once every rank has called it."""
-    team_of(process_set).submit(_horon.BARRIER, None, None, None).wait()
+    team_of(process_set).submit(BARRIER.code, None, None, None).wait()
 
 
 def join(process_set=global_process_set) -> int:
