@@ -5,6 +5,8 @@ import enum
 import math
 import os
 import pickle
+import random
+import re
 
 import horon
 import pytest
@@ -86,6 +88,55 @@ def test_plain_refuses_numbers_wider_than_pythons():
 def test_plain_refuses_bytes_that_it_has_not_made(data):
     with pytest.raises(ValueError):
         _plain.decode(data)
+
+
+# What a mutation puts in: what the encoding is made of, what is near it, and any bytes
+PIECES = (
+    *(bytes([byte]) for byte in b'[]{}:,"0-e.\\ \xff\x00'),
+    *(
+        b'{"dict":[',
+        b'{"tuple":[',
+        b'{"special":',
+        b"null",
+        b"NaN",
+        b"1e999",
+        b'"\\ud800"',
+        b"[" * 99,
+    ),
+    *(b"[]", b"{}", b"[[1,2]]", b'"dict"', b'"tuple"', b'"special"', b'"other"'),
+)
+WORDS = re.compile(rb'"[^"]*"|[][{}:,]|[^][{}:,"]+')
+
+
+def mutated(choose, data, other):
+    """-> the bytes with one to three changes to words or to bytes: one put in, a run taken out,
+    doubled, or made another encoding"""
+    for _ in range(choose.randint(1, 3)):
+        parts = WORDS.findall(data) if choose.random() < 0.7 else [bytes([b]) for b in data]
+        first, last = sorted(choose.randint(0, len(parts)) for _ in range(2))
+        if choose.random() < 0.7:
+            last = first + 1
+        middle = choose.choice(([choose.choice(PIECES)], [], 2 * parts[first:last], [other]))
+        data = b"".join(parts[:first] + middle + parts[last:])
+    return data
+
+
+def test_plain_refuses_mutations_or_understands_them():
+    """Of any bytes comes plain data, which can be told again, or a ValueError, and nothing else."""
+    choose = random.Random(7)
+    valid = [_plain.encode(value) for value in PLAIN]
+    refused = 0
+    for _ in range(20_000):
+        data = mutated(choose, choose.choice(valid), choose.choice(valid))
+        try:
+            value = _plain.decode(data)
+        except ValueError:
+            refused += 1
+        except Exception as error:
+            pytest.fail(f"{data!r}: {error!r}")
+        else:
+            assert repr(_plain.decode(_plain.encode(value))) == repr(value), data
+    assert 1000 < refused < 19_000, "the mutations are all alike"
 
 
 def test_plain_data_is_bounded(monkeypatch):
