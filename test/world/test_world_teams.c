@@ -6,156 +6,10 @@
  * is left of a team that was removed.
  */
 #undef NDEBUG
-#include "world/teams.h"
+#include "world/team_runs.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
-
-#define RANKS_MAX 8
-#define COUNT_MAX 5000
-
-static const struct {
-    int hosts[RANKS_MAX], count, size;
-} layouts[] = {
-    {{6}, 1, 6}, {{1, 1, 1, 1, 1}, 5, 5}, {{3, 1, 2}, 3, 6}, {{4, 4}, 2, 8}, {{1, 5}, 2, 6},
-};
-#define LAYOUTS (sizeof layouts / sizeof layouts[0])
-
-static const char *const settings[] = {"SHM_SMALL_BYTES=64", "SHM_CHUNK_BYTES=4096",
-                                       "NET_CHUNK_BYTES=4096", "NET_EAGER_BYTES=100", NULL};
-
-/* One operation of a team: what each member gave and got. */
-struct run {
-    struct horon_request *requests[RANKS_MAX];
-    int32_t *in[RANKS_MAX], *out[RANKS_MAX];
-    struct world_team *team;
-    horon_verb_t verb;
-    uint64_t count;
-    int root;
-};
-
-static void submit_as(struct run *run, int member, const char *name)
-{
-    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
-    run->in[member] = calloc(run->count + 1, sizeof(int32_t));
-    run->out[member] = calloc(run->count * (uint64_t)run->team->size + 1, sizeof(int32_t));
-    for (uint64_t i = 0; i < run->count; i++)
-        run->in[member][i] = (int32_t)(i * 7 + (uint64_t)run->team->ranks[member] * 1000);
-    desc.verb = run->verb;
-    desc.name = name;
-    desc.flags = name ? 0 : HORON_IN_ORDER;
-    desc.dtype = HORON_INT32;
-    desc.count = run->count;
-    desc.root = run->root;
-    desc.src = run->in[member];
-    desc.dst = run->out[member];
-    desc.dst_count = run->count * (uint64_t)run->team->size + 1;
-    run->requests[member] = world_team_submit(run->team, member, &desc);
-}
-
-static int32_t expected(const struct run *run, uint64_t i)
-{
-    int32_t sum = 0;
-    if (run->verb == HORON_BROADCAST)
-        return (int32_t)(i * 7 + (uint64_t)run->team->ranks[run->root] * 1000);
-    if (run->verb == HORON_ALLGATHER)
-        return (int32_t)(i % run->count * 7 + (uint64_t)run->team->ranks[i / run->count] * 1000);
-    for (int member = 0; member < run->team->size; member++)
-        sum += (int32_t)(i * 7 + (uint64_t)run->team->ranks[member] * 1000);
-    return sum;
-}
-
-static void check(const struct run *run, int member)
-{
-    const uint64_t all = run->verb == HORON_ALLGATHER ? (uint64_t)run->team->size : 1;
-    assert_int_equal(run->requests[member]->status, HORON_OK);
-    if (run->verb == HORON_BARRIER)
-        return;
-    for (uint64_t i = 0; i < run->count * all; i++)
-        if (run->out[member][i] != expected(run, i))
-            fail_msg("team %u, member %d, %s: element %llu is %d, not %d", run->team->id, member,
-                     horon_verb_name(run->verb), (unsigned long long)i, run->out[member][i],
-                     expected(run, i));
-}
-
-static void run_free(struct run *run)
-{
-    for (int member = 0; member < run->team->size; member++) {
-        world_release(run->requests[member]);
-        free(run->in[member]);
-        free(run->out[member]);
-    }
-}
-
-static void shuffle(struct world *world, int *ranks, int count)
-{
-    for (int i = count - 1; i > 0; i--) {
-        const int other = (int)(world_random(world) % (unsigned)(i + 1));
-        const int rank = ranks[i];
-        ranks[i] = ranks[other];
-        ranks[other] = rank;
-    }
-}
-
-/* @p size ranks of the world, drawn from its seed, in any order, @p must among them. */
-static struct world_team *draw_team(struct world *world, uint32_t id, int size, int must)
-{
-    int ranks[RANKS_MAX];
-    for (int rank = 0; rank < world->size; rank++)
-        ranks[rank] = rank;
-    shuffle(world, ranks, world->size);
-    for (int i = size; i < world->size; i++)
-        if (ranks[i] == must) {
-            ranks[i] = ranks[0];
-            ranks[0] = must;
-        }
-    shuffle(world, ranks, size);
-    return world_team_create(world, id, ranks, size);
-}
-
-static void add_all(struct world_team *team)
-{
-    for (int member = 0; member < team->size; member++)
-        world_team_add(team, member);
-}
-
-static void run_one(struct world_team *team, horon_verb_t verb, uint64_t count, bool named)
-{
-    struct run run = {.team = team, .verb = verb, .count = count, .root = (int)count % team->size};
-    for (int member = 0; member < team->size; member++)
-        submit_as(&run, member, named ? "x" : NULL);
-    assert_true(world_turn_until(team->world, run.requests, (size_t)team->size));
-    for (int member = 0; member < team->size; member++)
-        check(&run, member);
-    run_free(&run);
-}
-
-static void test_teams_run_every_verb_over_any_ranks(void **state)
-{
-    static const horon_verb_t verbs[] = {HORON_ALLREDUCE, HORON_BROADCAST, HORON_ALLGATHER,
-                                         HORON_BARRIER};
-    static const uint64_t counts[] = {0, 1, 13, COUNT_MAX};
-    (void)state;
-    for (size_t layout = 0; layout < LAYOUTS; layout++)
-        for (int size = 1; size <= layouts[layout].size; size++) {
-            struct world *world =
-                world_create(layouts[layout].hosts, layouts[layout].count, settings, 7);
-            struct world_team *team = draw_team(world, 1, size, 0);
-            add_all(team);
-            for (size_t verb = 0; verb < 4; verb++)
-                for (size_t count = 0; count < 4; count++)
-                    for (int named = 0; named < 2; named++)
-                        run_one(team, verbs[verb], verbs[verb] == HORON_BARRIER ? 0 : counts[count],
-                                named);
-            world_team_destroy(team);
-            world_destroy(world);
-        }
-}
 
 /* Three teams that share ranks; each member submits to its teams in an order of its own. */
 static void test_teams_that_overlap_end_in_any_order(void **state)
@@ -560,7 +414,6 @@ static void test_teams_come_and_go(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_teams_run_every_verb_over_any_ranks),
         cmocka_unit_test(test_teams_that_overlap_end_in_any_order),
         cmocka_unit_test(test_teams_without_a_lost_rank_go_on),
         cmocka_unit_test(test_teams_made_with_a_lost_rank_fail),
