@@ -96,9 +96,11 @@ def test_perf_sets_at_once_are_right():
         ["broadcast", "-r", "1"],
         ["allgather"],
         ["alltoall"],
+        ["gather", "-r", "1"],
         ["scatter", "-r", "1"],
         ["reducescatter"],
         ["reduce", "-r", "1"],
+        ["sendrecv"],
         ["barrier"],
     ):
         assert measure(4, *words, "-b", "4K", "--sets", "6")
