@@ -22,6 +22,7 @@ BUSBW_FACTOR = {
     "allreduce": lambda n: 2 * (n - 1) / n,
     "broadcast": lambda n: 1,
     "reduce": lambda n: 1,
+    "sendrecv": lambda n: 1,
 }
 
 
@@ -33,8 +34,10 @@ def expected(verb, rank, size, count, turn):
     """-> what this rank gets; None: nothing. @p count  elements that it gives"""
     inputs = [value(other, count, turn) for other in range(size)]
     mine = slice(rank * count // size, (rank + 1) * count // size)
-    if verb in ("gather", "reduce") and rank != ROOT:
+    if verb == "barrier" or (verb in ("gather", "reduce") and rank != ROOT):
         return None
+    if verb == "sendrecv":
+        return inputs[rank - 1]
     if verb in ("broadcast", "scatter"):
         return inputs[ROOT] if verb == "broadcast" else inputs[ROOT][mine]
     if verb in ("allgather", "gather"):
@@ -46,8 +49,8 @@ def expected(verb, rank, size, count, turn):
 
 def measure(library, meeting, verb, size, iterations, warmup):
     ranks = library.size
-    divided = verb not in torch_rank.IN_PLACE
-    part = max(size // 4 // (ranks if divided else 1), 1)
+    divided = verb not in torch_rank.WHOLE
+    part = max(size // 4 // (ranks if divided else 1), min(size, 1))  # a barrier is of nothing
     whole = part * ranks if divided else part
     given = part if GIVES.get(verb) else whole
     base = value(library.rank, given, 0)
@@ -88,7 +91,7 @@ def measure(library, meeting, verb, size, iterations, warmup):
         "type": "float",
         "redop": "sum",
         "np": ranks,
-        "in_place": not divided,
+        "in_place": verb in torch_rank.IN_PLACE,
         **cell,
         "b2b_us": b2b,
         "algbw": algbw,

@@ -17,7 +17,8 @@ import time
 import torch
 
 IN_PLACE = ("allreduce", "broadcast", "reduce")
-VERBS = (*IN_PLACE, "allgather", "alltoall", "gather", "scatter", "reducescatter")
+WHOLE = (*IN_PLACE, "sendrecv", "barrier")  # tensors are not divided among the ranks
+VERBS = (*WHOLE, "allgather", "alltoall", "gather", "scatter", "reducescatter")
 
 
 class Library:
@@ -32,6 +33,10 @@ class Library:
                 self.end(handle)
 
         return call
+
+    def neighbours(self):
+        """-> the rank that a sendrecv goes to, and the one that it comes from"""
+        return (self.rank + 1) % self.size, (self.rank - 1) % self.size
 
 
 class Gloo(Library):
@@ -53,6 +58,7 @@ class Gloo(Library):
         """-> a function that carries out a verb of IN_PLACE on source, another one from source to
         target, and gives the tensor with the result"""
         dist, is_root = self.dist, self.rank == root
+        after, before = self.neighbours()
         parts = list(target.chunk(self.size)) if verb == "gather" and is_root else None
         shares = list(source.chunk(self.size)) if verb == "scatter" and is_root else None
         run = {
@@ -64,6 +70,8 @@ class Gloo(Library):
             "gather": lambda: dist.gather(source, parts, dst=root),
             "scatter": lambda: dist.scatter(target, shares, src=root),
             "reducescatter": lambda: dist.reduce_scatter_tensor(target, source),
+            "sendrecv": lambda: (dist.isend(source, after), dist.recv(target, before))[0].wait(),
+            "barrier": dist.barrier,
         }[verb]
         result = source if verb in IN_PLACE else target
 
@@ -114,6 +122,14 @@ class Horon(Library):
     def operation(self, verb, source, target, root):
         """As Gloo's; what is not in place has an output of its own, as users have it."""
         hvd, name = self.hvd, "tensor"
+        after, before = self.neighbours()
+
+        def sendrecv():
+            sent = hvd.send_async(source, after)
+            hvd.recv(target, before)
+            hvd.synchronize(sent)
+            return target
+
         return {
             "allreduce": lambda: hvd.allreduce_(source, name=name, op=hvd.Sum),
             "broadcast": lambda: hvd.broadcast_(source, root, name=name),
@@ -123,6 +139,8 @@ class Horon(Library):
             "gather": lambda: hvd.gather(source, root, name=name),
             "scatter": lambda: hvd.scatter(source, root, name=name),
             "reducescatter": lambda: hvd.reducescatter(source, name=name, op=hvd.Sum),
+            "sendrecv": sendrecv,
+            "barrier": hvd.barrier,
         }[verb]
 
     def begin(self, tensor, name):

@@ -343,9 +343,6 @@ def test_compare_leaves_out_sizes_that_a_verb_has_not():
     assert compare.sizes_of("allgather", 4, [4, 8, 16]) == [16]
     assert compare.sizes_of("sendrecv", 4, [4, 8, 16]) == [4, 8, 16]
     assert compare.sizes_of("barrier", 4, [4, 8, 16]) == [0]
-    assert compare.peers_of("sendrecv", ["mpi", "gloo"]) == ["mpi"]
-    assert compare.peers_of("barrier", ["mpi", "horon-torch"]) == ["mpi"]
-    assert compare.peers_of("reduce", ["mpi", "gloo"]) == ["mpi", "gloo"]
 
 
 def test_compare_limits_on_hosts_are_beside_mpi_and_the_links():
