@@ -409,10 +409,13 @@ class Verbs:
         process_set=global_process_set,
         prescale_factor=1.0,
         postscale_factor=1.0,
+        splits=None,
     ):
-        """As reducescatter, for a list of tensors that are combined together."""
+        """As reducescatter, for a list of tensors that are combined together; `splits` is of each
+        of them."""
         name, team = group_name("reducescatter", name, process_set), team_of(process_set)
-        numbers = (resolve_op(op, None), 0, prescale_factor, postscale_factor)
+        splits = splits_of(team, REDUCESCATTER, splits)
+        numbers = (resolve_op(op, None), 0, prescale_factor, postscale_factor, splits)
         return self.begin_group(team, REDUCESCATTER, name, tensors, *numbers)
 
     def reduce_async(

@@ -66,8 +66,19 @@ def rank_splits():
     ):
         with pytest.raises(ValueError, match=text):
             horon.reducescatter(array, name="wrong", splits=wrong)
+        with pytest.raises(ValueError, match=text):
+            horon.grouped_reducescatter([array], name="wrong", splits=wrong)
     handle = horon.reducescatter_async(array, splits=numpy.array(splits, "int32"))
     assert horon.synchronize(handle).shape == mine.shape
+    for result in horon.grouped_reducescatter([array, array], op=horon.Sum, splits=splits):
+        assert result.tobytes() == mine.tobytes()
+    tensor = torch.from_numpy(array)
+    (result,) = hvd.grouped_reducescatter_async([tensor], op=hvd.Sum, splits=splits).wait()
+    assert result.numpy().tobytes() == mine.tobytes()
+    x = torch.ones(9, requires_grad=True)
+    (result,) = hvd.grouped_reducescatter([x], splits=splits)
+    (result * (rank + 1)).sum().backward()
+    assert x.grad.tolist() == [size] * 9  # the last rank has all rows
 
 
 @pytest.mark.parametrize("n", [1, 3])

@@ -100,16 +100,16 @@ def join(device=-1, process_set=global_process_set) -> int:
 # ---- Compressed groups ----
 
 
-def _reduce_group(function, verb, compression, tensors, team, name, op, scales):
+def _reduce_group(function, verb, compression, tensors, team, name, op, numbers):
     """What a verb gives; function: of autograd, if it has to know."""
     compress = compressor(compression).compress
     pairs = [compress(tensor) for tensor in tensors]
     compressed = [tensor for tensor, _ in pairs]
     names = member_names(name, len(pairs))
     if any(_needs_gradient(tensor) for tensor in compressed):
-        results = function.apply(team, names, op, scales, *compressed)
+        results = function.apply(team, names, op, numbers, *compressed)
     else:
-        results = verbs.stage_group(team, verb, names, compressed, op, 0, *scales).begin().wait()
+        results = verbs.stage_group(team, verb, names, compressed, op, 0, *numbers).begin().wait()
     return [
         compression.decompress(result, ctx) for result, (_, ctx) in zip(results, pairs, strict=True)
     ]
@@ -365,11 +365,15 @@ def grouped_reducescatter_async(
     process_set=global_process_set,
     prescale_factor=1.0,
     postscale_factor=1.0,
+    splits=None,
 ):
-    """As reducescatter_async() for a list of tensors that are combined together."""
     name, team = group_name("reducescatter", name, process_set), team_of(process_set)
-    numbers = (_check_is_added(resolve_op(op, None)), 0, prescale_factor, postscale_factor)
+    op, splits = _check_is_added(resolve_op(op, None)), splits_of(team, REDUCESCATTER, splits)
+    numbers = (op, 0, prescale_factor, postscale_factor, splits)
     return verbs.begin_group(team, REDUCESCATTER, name, tensors, *numbers)
+
+
+grouped_reducescatter_async.__doc__ = verbs.grouped_reducescatter_async.__doc__
 
 
 def _factor_of_gradient(team, op, prescale, postscale):
@@ -424,10 +428,11 @@ def reducescatter(
 
 class _GroupedReducescatter(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, team, names, op, scales, *tensors):
-        group = verbs.stage_group(team, REDUCESCATTER, names, tensors, op, 0, *scales)
+    def forward(ctx, team, names, op, numbers, *tensors):
+        *scales, splits = numbers
+        group = verbs.stage_group(team, REDUCESCATTER, names, tensors, op, 0, *numbers)
         results = group.begin().wait()
-        shares = [shares_of(team, len(tensor), None) for tensor in tensors]
+        shares = [shares_of(team, len(tensor), splits) for tensor in tensors]
         ctx.arguments = (team, _factor_of_gradient(team, op, *scales), names, shares)
         return tuple(results)
 
@@ -451,12 +456,14 @@ def grouped_reducescatter(
     process_set=global_process_set,
     prescale_factor=1.0,
     postscale_factor=1.0,
+    splits=None,
 ):
-    """As reducescatter() for a list of tensors that are combined together."""
+    """As reducescatter() for a list of tensors that are combined together; `splits` is of each."""
     name, team = group_name("reducescatter", name, process_set), team_of(process_set)
-    numbers = (_check_is_added(resolve_op(op, None)), (prescale_factor, postscale_factor))
+    op, splits = _check_is_added(resolve_op(op, None)), splits_of(team, REDUCESCATTER, splits)
+    numbers = (prescale_factor, postscale_factor, splits)
     function, verb = _GroupedReducescatter, REDUCESCATTER
-    return _reduce_group(function, verb, compression, tensors, team, name, *numbers)
+    return _reduce_group(function, verb, compression, tensors, team, name, op, numbers)
 
 
 # ---- broadcast ----
