@@ -5,6 +5,7 @@ import contextlib
 import importlib.util
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -97,7 +98,7 @@ def run_stand_ins(order, failing="", suite_waits_for=None):
 
     check, report = the_check(), Report()
     check.Build = StandIn
-    options = SimpleNamespace(suite=["unit"], quick=False, full=False, sanitize=True)
+    options = SimpleNamespace(suite=["unit"], quick=False, full=False, sanitize=True, busy=0)
     return report, printed_by(check.run, report, options)
 
 
@@ -115,6 +116,37 @@ def test_checks_failed_build_is_told_and_others_go_on():
     assert "FAILED asan: no" in printed and "| a.c:1" in printed, printed
     assert "unit check" in order and "unit tsan" in order and "unit asan" not in order, order
     assert report.failed()
+
+
+def test_checks_busy_rounds_run_side_by_side_beside_a_loop_on_each_core():
+    """Each suite is to wait for the first round of all others; and the loops end."""
+    check, report = the_check(), Report()
+    busy = check.busy
+    together, seen = threading.Barrier(len(busy.SUITES) + 1), []
+
+    def first_together(suite):
+        if suite not in seen:
+            seen.append(suite)
+            together.wait(20)
+        elif suite == "hosts":
+            return [Case("a", FAILED, "no")]
+        elif suite == "unit":
+            return []
+        return [Case("a", PASSED)]
+
+    busy.python_side = SimpleNamespace(
+        run_pytest=lambda: first_together(busy.PYTHON), install_wheel=lambda: [Case("w", PASSED)]
+    )
+    check.python_side = busy.python_side
+    stand_in = SimpleNamespace(compile=lambda: [Case("c", PASSED)], run_suite=first_together)
+    check.gcc_build = lambda: stand_in
+    printed = printed_by(check.run, report, SimpleNamespace(busy=2))
+    assert [len(report.suites[suite]) for suite in (*busy.SUITES, busy.PYTHON)] == [2] * 5, printed
+    assert "FAILED a: no" in printed and "FAILED unit: nothing ran" in printed, printed
+    with busy.loops():
+        begun = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+        assert len(begun) == len(os.sched_getaffinity(0)), begun
+    assert not any(Path(f"/proc/{pid}").exists() for pid in begun), begun
 
 
 def test_checks_what_began_before_it_was_waited_for_says_how_long_it_took():

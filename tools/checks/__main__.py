@@ -13,6 +13,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import busy
 import python_side
 import style
 import suites
@@ -54,6 +55,14 @@ def arguments():
         "--suite", action="append", metavar="NAME", help="only this suite, gcc build; repeatable"
     )
     parser.add_argument(
+        "--busy",
+        type=int,
+        metavar="N",
+        default=0,
+        help="instead of all that: " + ", ".join((*busy.SUITES, busy.PYTHON)) + " N times each, "
+        "side by side, with a busy loop on each core",
+    )
+    parser.add_argument(
         "--no-setup", action="store_true", help="install nothing; take the machine as it is"
     )
     parser.add_argument("--only-read", action="store_true", help=argparse.SUPPRESS)
@@ -83,9 +92,13 @@ def fuzz_build():
     return replace(sanitizer_build("address,undefined"), only="fuzz_")
 
 
+def gcc_build():
+    return Build("check", "gcc", ["-Doptimization=3", "-Ddebug=true"])
+
+
 def gcc_part(report, options, ahead):
     """The gcc build and its suites."""
-    build = Build("check", "gcc", ["-Doptimization=3", "-Ddebug=true"])
+    build = gcc_build()
     compiled = ahead.submit(build.compile)
     yield
     if not report.run("build gcc", compiled.result):
@@ -95,6 +108,19 @@ def gcc_part(report, options, ahead):
     if options.full:
         for suite in suites.long_forms(build.suites()):
             report.run(suite, build.run_suite, suite)
+
+
+def busy_part(report, options, ahead):
+    """What a busy machine makes of the gcc build and the wheel."""
+    build = gcc_build()
+    compiled, installed = ahead.submit(build.compile), ahead.submit(python_side.install_wheel)
+    yield
+    made = report.run("build gcc", compiled.result)
+    if not (report.run("wheel", installed.result) and made):
+        return
+    with busy.loops():
+        for suite, cases in busy.rounds_of(build, options.busy):
+            report.run(suite, lambda cases=cases: cases)
 
 
 def style_part(report):
@@ -141,6 +167,8 @@ def sanitized_part(report, options, ahead, sanitizer):
 
 
 def all_parts(report, options, ahead):
+    if options.busy:
+        return [busy_part(report, options, ahead)]
     parts = [gcc_part(report, options, ahead)]
     if not options.suite:
         parts.append(style_part(report))
