@@ -102,9 +102,9 @@ uint64_t reference_narrow(horon_dtype_t dtype, float value)
     double magnitude = fabs((double)value);
     if (isinf(value))
         return sign | t->infinity;
-    int exponent = t->exponent_min; /* of the binade, where the spacing is 2^(exponent - bits) */
-    while (ldexp(1, exponent + 1) <= magnitude)
-        exponent++;
+    /* of the binade, where the spacing is 2^(exponent - bits) */
+    int exponent = magnitude > 0 ? ilogb(magnitude) : t->exponent_min;
+    exponent = exponent < t->exponent_min ? t->exponent_min : exponent;
     double steps = nearbyint(ldexp(magnitude, t->mantissa_bits - exponent));
     /* Consecutive magnitudes have consecutive bits: a carry is the next binade, or infinity. */
     uint64_t bits = (uint64_t)(exponent - t->exponent_min) << t->mantissa_bits;
