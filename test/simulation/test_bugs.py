@@ -81,6 +81,7 @@ def compile_one(tree, source, objects):
             *CC,
             *FLAGS,
             *(f"-I{tree / path}" for path in INCLUDES),
+            "-MMD",
             "-c",
             str(tree / source),
             "-o",
@@ -100,11 +101,14 @@ def link(objects, target):
     subprocess.run([*CC, *map(str, objects), "-o", str(target), *LIBRARIES], check=True)
 
 
-def touched(tree, files):
-    """What to compile anew: the sources themselves, and all that see a header."""
-    if all(path.endswith(".c") for path in files):
-        return sorted(files)
-    return all_sources(tree)
+def touched(tree, objects, files):
+    """What to compile anew: the sources that are among @p files, or were compiled with one."""
+
+    def sees_one(source):
+        seen = (objects / (source.replace("/", "_") + ".d")).read_text().split()
+        return any(path.endswith(f"/{file}") for file in files for path in seen)
+
+    return [source for source in all_sources(tree) if sees_one(source)]
 
 
 class Bench:
@@ -140,10 +144,9 @@ class Bench:
         }
         objects = tree / "objects"
         shutil.copytree(self.objects, objects)
-        for source in touched(tree, files):
-            compile_one(tree, source, objects)
+        compile_all(tree, touched(tree, objects, files), objects)
         program = tree / "program"
-        link(sorted(objects.iterdir()), program)
+        link(sorted(objects.glob("*.o")), program)
         return program
 
     def done(self, patch):
