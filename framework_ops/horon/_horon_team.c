@@ -109,6 +109,8 @@ PyObject *horon_py_process_sets(PyObject *self, PyObject *ignored)
     if (!horon_py_is_open(context))
         return NULL;
     int32_t count = horon_process_set_ids(context->handle, NULL, 0);
+    if (count < 0)
+        return horon_py_raise_refused(context->state, HORON_ERR_FORKED, context->handle);
     int32_t *ids = PyMem_Calloc((size_t)count, sizeof *ids);
     PyObject *all = ids ? PyDict_New() : PyErr_NoMemory();
     int32_t known = all ? horon_process_set_ids(context->handle, ids, count) : 0;

@@ -209,7 +209,8 @@ def init(comm=None, process_sets=None, *, rank=-1, size=-1, settings=None):
     other ranks that wait are told. init() may be called again then.
     """
     global _context, _given
-    asked = {**_ranks_setting(comm), **(settings or {})}
+    named = {name.removeprefix("HORON_"): value for name, value in (settings or {}).items()}
+    asked = {**_ranks_setting(comm), **named}
     process_sets = _list_process_sets(process_sets)
     if process_sets == "dynamic":
         process_sets = []
@@ -218,8 +219,9 @@ def init(comm=None, process_sets=None, *, rank=-1, size=-1, settings=None):
     given = {"rank": rank, "size": size, "process_sets": process_sets, "settings": kept}
     pairs = tuple(f"{name}={value}" for name, value in {**_static(process_sets), **asked}.items())
     with _joining:
-        if _context is not None:
-            _check_in_force(**given)
+        context = _context  # another thread may be in shutdown()
+        if context is not None:
+            _check_in_force(context, **given)
             return
         _context = _horon.Context(rank=rank, size=size, settings=pairs)
         _given = given
@@ -237,21 +239,21 @@ def init(comm=None, process_sets=None, *, rank=-1, size=-1, settings=None):
             Finalize(None, _leave_child, exitpriority=0)
 
 
-def _check_in_force(rank, size, process_sets, settings):
+def _check_in_force(context, rank, size, process_sets, settings):
     """Raises if a second init() asks for something else than what the first one has made."""
     wrong = []
-    for name, here, wanted in (("rank", _context.rank, rank), ("size", _context.size, size)):
+    for name, here, wanted in (("rank", context.rank, rank), ("size", context.size, size)):
         if wanted >= 0 and wanted not in (here, _given[name]):
             wrong.append(f"{name} is {here}, not {wanted}")
     for name, wanted in settings.items():
-        here = _context.setting(name)
+        here = context.setting(name)
         if str(wanted) in (here, str(_given["settings"].get(name))):
             continue
-        if name != "RANKS" or here or {name: wanted} != _ranks_setting(range(_context.size)):
+        if name != "RANKS" or here or {name: wanted} != _ranks_setting(range(context.size)):
             wrong.append(f"{name} is {reprlib.repr(here)}, not {reprlib.repr(str(wanted))}")
-    known = [*_get_process_set_ids_and_ranks().values(), *(s.ranks for s in _given["process_sets"])]
+    known = [s.ranks for s in _given["process_sets"]]
     for one in process_sets:
-        if one.ranks not in known:
+        if one.ranks not in known and one.ranks not in _get_process_set_ids_and_ranks().values():
             wrong.append(f"no process set has the ranks {reprlib.repr(one.ranks)}")
     if wrong:
         raise ValueError(

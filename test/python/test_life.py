@@ -121,6 +121,7 @@ def rank_inits_again():
     first = {"comm": [1, 0, 2], "process_sets": SETS, "settings": {"FUSION_BYTES": "1m"}}
     horon.init(**first)
     horon.init(**first)
+    horon.init(settings={"HORON_FUSION_BYTES": "1m"})
     horon.init()
     horon.init(
         rank=horon.rank(), size=3, process_sets="dynamic", settings={"FUSION_BYTES": 1 << 20}
