@@ -246,17 +246,21 @@ static void destroy(struct horon_recording *recording)
     horon_free(recording);
 }
 
+static horon_status_t cannot_write(const struct horon_recording *recording,
+                                   struct horon_error *error)
+{
+    return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno,
+                                 "the timeline %s cannot be written", recording->path);
+}
+
 /* Without waiting for a reader, should it be a pipe; that, or a terminal, cannot be written at a
- * place. */
+ * place. What is in the file stays until the timeline begins: joining may fail before. */
 static horon_status_t open_file(struct horon_recording *recording, struct horon_error *error)
 {
-    const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+    const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
     const int fd = open(recording->path, flags, 0666);
-    if (fd < 0)
-        return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno,
-                                     "the timeline %s cannot be written", recording->path);
     atomic_store(&recording->fd, fd);
-    return HORON_OK;
+    return fd >= 0 && lseek(fd, 0, SEEK_CUR) >= 0 ? HORON_OK : cannot_write(recording, error);
 }
 
 /* Its file is open, and nothing of it written. */
@@ -356,12 +360,16 @@ static void begin_text(struct horon_recording *recording)
 static horon_status_t begin(struct horon_recording *recording, struct horon_error *error)
 {
     struct horon_context *ctx = recording->ctx;
+    horon_status_t status = HORON_OK;
     begin_text(recording);
+    if (ftruncate(atomic_load(&recording->fd), 0) != 0 && errno != EINVAL) /* a device has no end */
+        status = cannot_write(recording, error);
     horon_token_take(ctx);
     recording->events = horon_engine_events(ctx->engine);
     recording->reader = horon_events_from_now(recording->events);
     horon_token_release(ctx);
-    const horon_status_t status = start_thread(recording, error);
+    if (status == HORON_OK)
+        status = start_thread(recording, error);
     if (status != HORON_OK) {
         destroy(recording);
         return status;
