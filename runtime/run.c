@@ -81,14 +81,17 @@ static bool ends_yet(struct horon_context *ctx, struct horon_request *request)
 void horon_context_explain(struct horon_context *ctx, struct horon_request *request,
                            struct horon_explained *explained_out)
 {
-    *explained_out = (struct horon_explained){.awaited = -1};
+    *explained_out = (struct horon_explained){.awaited = -1, .why = "it is about to end"};
     horon_token_take(ctx);
+    (void)horon_token_look(ctx); /* it may lie in the mailbox */
     /* the driver names what has no name */
     horon_request_describe(request, explained_out->what, sizeof explained_out->what);
-    if (request->linked)
-        horon_engine_ask(ctx->engine, request);
+    const bool asked = request->linked && horon_engine_ask(ctx->engine, request);
     horon_token_release(ctx);
-    horon_context_wait(ctx, &request, 1, EXPLAIN_MS, NULL);
+    if (asked)
+        horon_context_wait(ctx, &request, 1, EXPLAIN_MS, NULL);
+    if (horon_request_ended(request))
+        return;
     horon_token_take(ctx);
     if (request->linked) {
         horon_engine_explain(ctx->engine, request, explained_out->why, sizeof explained_out->why);

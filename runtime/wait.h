@@ -30,7 +30,7 @@ static inline horon_status_t horon_context_wait(struct horon_context *ctx,
 
 /** An operation in flight, and what it waits for. */
 struct horon_explained {
-    char what[128 + HORON_NAME_BYTES_MAX], why[HORON_ERROR_TEXT_BYTES / 2]; /* "": it has ended */
+    char what[128 + HORON_NAME_BYTES_MAX], why[HORON_ERROR_TEXT_BYTES / 2];
     int awaited; /* the rank; -1: not known */
 };
 

@@ -170,19 +170,21 @@ static horon_status_t wait_a_slice(struct horon_py_context *context, horon_reque
     return status;
 }
 
+/* A shorter wait is one of many: to find out what an operation waits for takes as long. */
+#define POLL_MS 50
+
 /* The limit has passed. @return IN_PROGRESS with an exception that says what the operation waits
  * for; or its status, as it has ended meanwhile */
 static horon_status_t raise_late(struct horon_py_context *context, horon_request_t *handle)
 {
-    char text[HORON_ERROR_TEXT_BYTES] = "";
     horon_failure_t failure = HORON_FAILURE_INIT;
+    horon_status_t refused;
     horon_py_context_enter(context);
-    Py_BEGIN_ALLOW_THREADS if (horon_request_failure(handle, &failure) != HORON_OK)
-        snprintf(text, sizeof text, "%s", horon_last_error(NULL));
+    Py_BEGIN_ALLOW_THREADS refused = horon_request_failure(handle, &failure);
     Py_END_ALLOW_THREADS horon_py_context_leave(context);
-    if (!text[0])
+    if (refused == HORON_OK)
         return horon_test(handle, HORON_HOST_DONE);
-    PyErr_SetString(PyExc_TimeoutError, text);
+    horon_py_raise_refused(context->state, HORON_ERR_TIMEOUT, NULL);
     return HORON_IN_PROGRESS;
 }
 
@@ -192,6 +194,7 @@ static horon_status_t wait_for_end(struct horon_py_request *request, int64_t dea
 {
     struct horon_py_context *context = request->context;
     horon_request_t *handle = request->handle;
+    const bool polls = deadline_ms >= 0 && deadline_ms - now_ms() < POLL_MS;
     horon_status_t status = horon_test(handle, HORON_HOST_DONE);
     request->waiters++; /* also while a signal's handler runs, which may be any Python code */
     while (status == HORON_IN_PROGRESS) {
@@ -204,7 +207,10 @@ static horon_status_t wait_for_end(struct horon_py_request *request, int64_t dea
         if (status != HORON_IN_PROGRESS || PyErr_CheckSignals() < 0)
             break;
         if (deadline_ms >= 0 && now_ms() >= deadline_ms && !context->closing) {
-            status = raise_late(context, handle);
+            if (polls)
+                PyErr_SetString(PyExc_TimeoutError, "the operation is still in flight");
+            else
+                status = raise_late(context, handle);
             break;
         }
     }

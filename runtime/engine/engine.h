@@ -160,8 +160,8 @@ void horon_engine_fail(struct horon_engine *engine, const struct horon_error *wh
 const struct horon_error *horon_engine_failure(const struct horon_engine *engine);
 /** A number that changes whenever the lane of a pending request moves. */
 uint64_t horon_engine_moves(const struct horon_engine *engine, const struct horon_request *request);
-/** Asks which of the other ranks lack a request, so that horon_engine_explain() can say soon. */
-void horon_engine_ask(struct horon_engine *engine, const struct horon_request *request);
+/** Asks which ranks lack a request, for horon_engine_explain(). @return false: it asks nothing */
+bool horon_engine_ask(struct horon_engine *engine, const struct horon_request *request);
 
 /** Logs requests that have waited longer than @p limit_ns, then each after twice the time, until 16
  * limits lie between. To be called four times in a limit or more often. */

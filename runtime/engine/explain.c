@@ -168,16 +168,17 @@ int horon_engine_awaited(struct horon_engine *engine, const struct horon_request
     return rank < 0 ? -1 : team->ranks[rank];
 }
 
-void horon_engine_ask(struct horon_engine *engine, const struct horon_request *request)
+bool horon_engine_ask(struct horon_engine *engine, const struct horon_request *request)
 {
     struct horon_engine_team *team = request->team;
     HORON_ASSERT_OWNER(engine->options.owner);
     request = first_of(request);
     if (team->failed || request->in_order || request->begun || request->held || request->joins ||
         request->paired)
-        return;
+        return false;
     horon_coordinator_ask(team->coordinator, (uint64_t)(uintptr_t)request);
     team->coordinator_dirty = team->urgent = true;
+    return true;
 }
 
 static const char *write_time(uint64_t ns, char *text, size_t text_bytes)
@@ -242,8 +243,8 @@ static void look_for_stalls(struct horon_engine_team *team, uint64_t now, uint64
         const uint64_t next_ns = warn_next(request, limit_ns);
         const bool told = (*seen)++ < STALLS_TOLD_MAX;
         if (told && waited_ns + limit_ns / 2 >= next_ns && !request->asked) {
-            horon_engine_ask(team->engine,
-                             request); /* so that the warning knows which ranks it waits for */
+            (void)horon_engine_ask(
+                team->engine, request); /* so that the warning knows which ranks it waits for */
             request->asked = true;
             continue; /* however late this look is: the answer comes before the next one */
         }

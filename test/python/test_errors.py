@@ -200,15 +200,22 @@ def rank_timeout():
     if horon.rank() == 0:
         handle = horon.allreduce_async(1.0, name="late", op=horon.Sum)
         assert not handle.poll()
-        for timeout in (0.05, 0, -1.0, float("-inf")):  # what is left of a limit may be below 0
-            with pytest.raises(TimeoutError, match=r"late' is still in flight: .* rank 1 "):
+        with pytest.raises(TimeoutError, match=r"late' is still in flight: .* rank 1 "):
+            horon.synchronize(handle, 0.06)
+        for timeout in (0.01, 0, -1.0, float("-inf")):  # what is left of a limit may be below 0
+            with pytest.raises(TimeoutError, match="the operation is still in flight"):
                 horon.synchronize(handle, timeout)
+        long = horon.allreduce_async(1.0, name="\u00e9" * 200, op=horon.Sum)
+        with pytest.raises(TimeoutError, match="is still in flight"):  # cut within a character
+            horon.synchronize(long, 0.06)
         with pytest.raises(ValueError, match="not a number of seconds"):
             horon.synchronize(handle, float("nan"))
         assert not handle.poll()
         horon.barrier()
+        horon.synchronize(long, timeout=60)
         return horon.synchronize(handle, timeout=60)
     horon.barrier()
+    horon.allreduce(1.0, name="\u00e9" * 200, op=horon.Sum)
     return horon.allreduce(1.0, name="late", op=horon.Sum)
 
 
