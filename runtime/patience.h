@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How long a thread with the token looks again and again before it sleeps: it spins for a while,
+ * How long a thread that waits looks again and again before it sleeps: it spins for a while,
  * then yields its core between two looks, and then gives up. What moves begins it anew.
  */
 #ifndef HORON_PATIENCE_H

@@ -289,7 +289,8 @@ static void go_past(struct wait *wait)
     } while (has_ended(first, number));
     wait->waited.over += over;
     wait->requests += over;
-    wait->runs += wait->runs ? over : 0;
+    if (wait->runs)
+        wait->runs += over;
     wait->left -= over;
     wait->number = number;
 }

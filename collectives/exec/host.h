@@ -49,7 +49,7 @@ size_t horon_host_control_bytes(const struct horon_host_shape *shape);
 size_t horon_host_channel_bytes(const struct horon_host_shape *shape);
 
 /* Bits of a wake word. 0: somebody makes progress here and looks at everything. */
-#define HORON_WAKE_ASLEEP 1u  /* nobody does: ring for what cannot wait (abort, full ring) */
+#define HORON_WAKE_ASLEEP 1u  /* nobody does: ring for what cannot wait (abort, goodbye) */
 #define HORON_WAKE_DATA 2u    /* ring when a flag or slot changes */
 #define HORON_WAKE_CONTROL 4u /* ring when a control message is there */
 
@@ -67,7 +67,7 @@ struct horon_departures {
 /** One process's line in the job's control segment: how it sleeps. */
 struct horon_rank_line {
     _Alignas(64) _Atomic uint32_t wake;
-    _Atomic bool urgent; /* what cannot wait is there: the rank looks once more before it sleeps */
+    _Atomic bool urgent; /* what cannot wait is there: the rank looks until nothing moves */
     /* The word without HORON_WAKE_ASLEEP. Peers look here after each step and message: the word
      * changes with each operation, this only if a rank sleeps in the middle of one. */
     _Alignas(64) _Atomic uint32_t wants;

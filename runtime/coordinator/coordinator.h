@@ -151,7 +151,7 @@ horon_status_t horon_coordinator_flush(struct horon_coordinator *coordinator, bo
 bool horon_coordinator_next_message(struct horon_coordinator *coordinator, int *to_out,
                                     const void **bytes_out, size_t *byte_count_out);
 
-/** Takes the next decision. @return false if there is none */
+/** Takes the next decision; to be called until there is none. @return false if there is none */
 bool horon_coordinator_next_batch(struct horon_coordinator *coordinator,
                                   struct horon_batch *batch_out);
 

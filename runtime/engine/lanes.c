@@ -3,7 +3,8 @@
  * Lanes: operations in their order, given to the backends. They begin in that order, several at a
  * time if the backend takes several, and end in it. A batch that the coordinator decided is one
  * operation over the concatenation of its tensors. One in order that is alone and ends in its first
- * turn never comes into its lane (horon_team_run_ordered()).
+ * turn never comes into its lane (horon_team_run_ordered()). The coordinator's turn, from which the
+ * batches come, is here as well.
  */
 #include "engine/engine_state.h"
 
