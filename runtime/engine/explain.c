@@ -243,10 +243,11 @@ static void look_for_stalls(struct horon_engine_team *team, uint64_t now, uint64
         const uint64_t next_ns = warn_next(request, limit_ns);
         const bool told = (*seen)++ < STALLS_TOLD_MAX;
         if (told && waited_ns + limit_ns / 2 >= next_ns && !request->asked) {
-            (void)horon_engine_ask(
-                team->engine, request); /* so that the warning knows which ranks it waits for */
+            /* So that the warning knows which ranks it waits for; and however late this look is,
+             * the answer comes before the next one. */
+            (void)horon_engine_ask(team->engine, request);
             request->asked = true;
-            continue; /* however late this look is: the answer comes before the next one */
+            continue;
         }
         if (waited_ns < next_ns)
             continue;
