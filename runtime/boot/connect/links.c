@@ -31,14 +31,21 @@
 #define PATIENCE_NS 60000000000u /* with a guest, as long as joining usually may take */
 #define TRIES 12 /* of each address, over about a second, before it counts as refused */
 
-/* What this rank does to reach another one. Moves: connecting -> asking, and from both to the end.
- */
+enum call_state {
+    CALL_CONNECTING,
+    CALL_ASKING,   /* connected: it waits for the other rank's word */
+    CALL_GIVEN_UP, /* the other rank keeps the one that it has made itself, and which is to come */
+    CALL_OVER
+};
+
+/* What this rank does to reach another one. */
 struct call {
     struct horon_links *links;
     struct call *next;
     int rank;
+    enum call_state state;
     struct horon_connector *connector; /* while connecting */
-    struct horon_proven proven;        /* while asking: it waits for the other rank's word */
+    struct horon_proven proven;        /* from then on */
     struct horon_watch watch;
     struct horon_timer timer; /* when no system may have answered yet */
     int64_t silence_ms;
@@ -61,12 +68,25 @@ static struct call *find_call(const struct horon_links *links, int rank)
     return call;
 }
 
+static void move(struct call *call, enum call_state to)
+{
+    static const unsigned legal[] = {[CALL_CONNECTING] = 1u << CALL_ASKING | 1u << CALL_OVER,
+                                     [CALL_ASKING] = 1u << CALL_GIVEN_UP | 1u << CALL_OVER,
+                                     [CALL_GIVEN_UP] = 1u << CALL_OVER,
+                                     [CALL_OVER] = 0};
+    assert(legal[call->state] & 1u << to);
+    assert(to == CALL_OVER || !call->connector);
+    assert(to == CALL_OVER || call->watch.fd >= 0);
+    call->state = to;
+}
+
 /* Closes what it has. NULL is a no-op. */
 static void end_call(struct call *call)
 {
     if (!call)
         return;
     struct horon_links *links = call->links;
+    move(call, CALL_OVER);
     struct call **at = &links->calls;
     while (*at != call)
         at = &(*at)->next;
@@ -96,8 +116,7 @@ static void call_succeeded(struct call *call)
     const struct horon_links_options *options = &call->links->options;
     struct horon_proven proven = call->proven;
     const int rank = call->rank;
-    assert(!call->connector);
-    assert(call->watch.fd >= 0);
+    assert(call->state == CALL_ASKING);
     horon_pump_unwatch(options->self.pump, &call->watch);
     call->watch.fd = -1; /* the callee's */
     end_call(call);
@@ -113,13 +132,14 @@ static void word_ready(void *arg, uint32_t events)
     char word = 0;
     (void)events;
     HORON_ASSERT_OWNER(call->links->options.self.pump->owner);
-    assert(!call->connector);
+    assert(call->state == CALL_ASKING);
     const ssize_t got = recv(call->watch.fd, &word, 1, MSG_DONTWAIT);
     if (got < 0 && errno == EAGAIN)
         return;
-    if (word == WORD_OTHER)
+    if (word == WORD_OTHER) {
+        move(call, CALL_GIVEN_UP);
         horon_pump_unwatch(call->links->options.self.pump, &call->watch);
-    else if (word == WORD_KEPT)
+    } else if (word == WORD_KEPT)
         call_succeeded(call);
     else
         call_failed(call, HORON_ERR_PEER_LOST,
@@ -138,7 +158,7 @@ static void limit_reached(void *arg)
     struct call *call = arg;
     char tried[HORON_ERROR_TEXT_BYTES - 128];
     HORON_ASSERT_OWNER(call->links->options.self.pump->owner);
-    if (!call->connector || horon_connector_is_answered(call->connector)) {
+    if (call->state != CALL_CONNECTING || horon_connector_is_answered(call->connector)) {
         set_limit(call);
         return;
     }
@@ -158,9 +178,9 @@ static void connector_ended(void *arg, horon_status_t status, const struct horon
         call_failed(call, status, error->text);
         return;
     }
-    assert(call->watch.fd < 0); /* it was connecting */
     call->proven = *proven;
     call->watch.fd = proven->fd;
+    move(call, CALL_ASKING);
     if (horon_pump_watch(call->links->options.self.pump, &call->watch, EPOLLIN, &why) != HORON_OK)
         call_failed(call, why.status, why.text);
 }
@@ -242,7 +262,7 @@ bool horon_links_explain(const struct horon_links *links, int rank, char *text, 
     const struct call *call = find_call(links, rank);
     HORON_ASSERT_OWNER(links->options.self.pump->owner);
     text[0] = 0;
-    if (call && call->connector)
+    if (call && call->state == CALL_CONNECTING)
         horon_connector_describe(call->connector, text, text_bytes);
     else if (call)
         snprintf(text, text_bytes, "a connection, which it has not confirmed");
@@ -255,7 +275,7 @@ bool horon_links_explain(const struct horon_links *links, int rank, char *text, 
 static bool answer(const struct horon_links *links, const struct call *own, int rank, int fd)
 {
     const struct horon_links_user *user = &links->options.user;
-    const bool waits = own && !own->connector;
+    const bool waits = own && own->state != CALL_CONNECTING;
     assert(rank != links->options.self.hello.rank);
     const bool kept = !(waits && links->options.self.hello.rank > rank);
     const char word = kept ? WORD_KEPT : WORD_OTHER;
