@@ -34,43 +34,79 @@
 #define LOOK_LAST_NS 32000000u /* ... up to this */
 #define WHERE_BYTES 150        /* of a long list of addresses as much as fits a text */
 
+enum client_state {
+    CLIENT_NEW,
+    CLIENT_LOOKING,    /* at a file of file:DIR in which no address is to be tried */
+    CLIENT_CONNECTING, /* has a connector; with file:DIR it looks on */
+    CLIENT_CONNECTED,  /* the stream has a link */
+    CLIENT_FAILED      /* the error says why */
+};
+
+enum round_state {
+    ROUND_IDLE,
+    ROUND_ASKED,   /* this rank's blob was given */
+    ROUND_ANSWERED /* all blobs are here, until they are got */
+};
+
 struct horon_store {
     struct horon_store_options options;
+    enum client_state state;
     char where[WHERE_BYTES + 8];    /* the address, for texts */
     struct horon_store_place place; /* of file:DIR: of the addresses that were found there */
     int size;
     struct horon_store_server *server; /* on a rank 0 that serves */
     struct horon_store_file file;      /* of file:DIR; else closed */
-    struct horon_timer look;           /* at it, while seeking */
+    struct horon_timer look;           /* at it, until connected */
     uint64_t pause_ns;
     char found[HORON_STORE_FILE_BYTES_MAX]; /* the addresses that are tried, as they stood
                                                there */
-    struct horon_connector *connector;      /* while seeking, if it is known where */
+    struct horon_connector *connector;      /* while connecting */
     bool taken; /* rank 0 could not serve: what listens there should be a launcher */
     bool launcher_serves;
-    struct horon_store_stream stream; /* has a link once connected; what is put before waits */
-    uint32_t round;                   /* the next one */
-    bool asked;                       /* this rank's blob for it was given */
-    struct horon_timer late;          /* while asked */
-    struct horon_blobs answer;        /* of the round before, until it is got */
-    bool whole;                       /* error.text says it all */
-    struct horon_error error;         /* once it has failed, which is the end of all the above */
+    struct horon_store_stream stream; /* what is put before it has a link waits */
+    uint32_t round;                   /* the next one, from its answer on */
+    enum round_state round_state;
+    struct horon_timer late;   /* while asked */
+    struct horon_blobs answer; /* while answered */
+    bool whole;                /* error.text says it all */
+    struct horon_error error;
 };
 
-static bool has_failed(const struct horon_store *store)
+static void move(struct horon_store *store, enum client_state to)
 {
-    return store->error.status != HORON_OK;
+    static const unsigned legal[] = {
+        [CLIENT_NEW] = 1u << CLIENT_LOOKING | 1u << CLIENT_CONNECTING | 1u << CLIENT_FAILED,
+        [CLIENT_LOOKING] = 1u << CLIENT_CONNECTING | 1u << CLIENT_FAILED,
+        [CLIENT_CONNECTING] = 1u << CLIENT_LOOKING | 1u << CLIENT_CONNECTED | 1u << CLIENT_FAILED,
+        [CLIENT_CONNECTED] = 1u << CLIENT_FAILED,
+        [CLIENT_FAILED] = 1u << CLIENT_FAILED}; /* a rank may give up one that has failed */
+    assert(legal[store->state] & 1u << to);
+    assert((to == CLIENT_CONNECTING) == (store->connector != NULL));
+    assert((to == CLIENT_CONNECTED) == (store->stream.link != NULL));
+    assert((to == CLIENT_FAILED) == (store->error.status != HORON_OK));
+    store->state = to;
+}
+
+static void move_round(struct horon_store *store, enum round_state to)
+{
+    static const unsigned legal[] = {[ROUND_IDLE] = 1u << ROUND_ASKED,
+                                     [ROUND_ASKED] = 1u << ROUND_ANSWERED,
+                                     [ROUND_ANSWERED] = 1u << ROUND_IDLE};
+    assert(legal[store->round_state] & 1u << to);
+    assert((to == ROUND_ANSWERED) == (store->answer.memory != NULL));
+    assert(to == ROUND_ASKED || !store->late.active);
+    store->round_state = to;
 }
 
 /* With store->error. */
 static void store_failed(struct horon_store *store)
 {
-    assert(has_failed(store));
     horon_pump_untimer(store->options.self.pump, &store->look);
     horon_pump_untimer(store->options.self.pump, &store->late);
     horon_connector_destroy(store->connector);
     store->connector = NULL;
     horon_store_stream_close(&store->stream);
+    move(store, CLIENT_FAILED);
 }
 
 /* The connection ended. If rank 0 served, so did rank 0. */
@@ -111,9 +147,9 @@ static horon_status_t take_frame(void *arg, uint8_t type, struct horon_reader *b
         store_failed(store);
         return HORON_OK;
     }
-    if (type != HORON_STORE_ALL || !store->asked || horon_read_u32(body) != store->round)
+    if (type != HORON_STORE_ALL || store->round_state != ROUND_ASKED ||
+        horon_read_u32(body) != store->round)
         return HORON_ERR_PROTO;
-    assert(!store->answer.memory);
     const size_t bytes = store->stream.inbox.used;
     uint8_t *frame = horon_store_inbox_take(&store->stream.inbox);
     const horon_status_t status =
@@ -122,8 +158,8 @@ static horon_status_t take_frame(void *arg, uint8_t type, struct horon_reader *b
         horon_free(frame);
         return status;
     }
-    store->asked = false;
     horon_pump_untimer(store->options.self.pump, &store->late);
+    move_round(store, ROUND_ANSWERED);
     store->round++;
     return HORON_OK;
 }
@@ -162,12 +198,12 @@ static void connector_ended(void *arg, horon_status_t status, const struct horon
                             const struct horon_error *error)
 {
     struct horon_store *store = arg;
-    assert(!has_failed(store));
-    assert(!store->stream.link);
+    assert(store->state == CLIENT_CONNECTING);
     horon_connector_destroy(store->connector);
     store->connector = NULL;
     if (status != HORON_OK && is_outdated(store)) {
         store->found[0] = 0;
+        move(store, CLIENT_LOOKING);
         return; /* the next look finds where it is now */
     }
     if (status != HORON_OK) {
@@ -183,6 +219,8 @@ static void connector_ended(void *arg, horon_status_t status, const struct horon
     if (horon_store_stream_open(&store->stream, proven, store->options.wrap, &store->error) !=
         HORON_OK)
         store_failed(store);
+    else
+        move(store, CLIENT_CONNECTED);
 }
 
 /* @param letter NULL: there was no memory for it. @return false: it is not sent */
@@ -215,8 +253,7 @@ horon_status_t horon_store_put(struct horon_store *store, enum horon_store_put p
     struct horon_writer out;
     struct horon_store_letter *letter =
         horon_store_letter_create(HORON_STORE_PUT, HORON_STORE_PUT_BYTES - 1 + bytes, &out);
-    assert(!store->asked);
-    assert(!store->answer.memory);
+    assert(store->round_state == ROUND_IDLE);
     assert(bytes <= HORON_STORE_BLOB_BYTES_MAX);
     if (!letter)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a profile of %zu bytes",
@@ -226,8 +263,8 @@ horon_status_t horon_store_put(struct horon_store *store, enum horon_store_put p
     horon_write_bytes(&out, blob, bytes);
     assert(out.ok);
     send_letter(store, letter);
-    store->asked = true;
-    if (deadline_ns != UINT64_MAX && !has_failed(store))
+    move_round(store, ROUND_ASKED);
+    if (deadline_ns != UINT64_MAX && store->state != CLIENT_FAILED)
         horon_pump_timer(store->options.self.pump, &store->late, deadline_ns);
     return HORON_OK;
 }
@@ -235,7 +272,7 @@ horon_status_t horon_store_put(struct horon_store *store, enum horon_store_put p
 horon_status_t horon_store_failed(const struct horon_store *store, bool *whole_out,
                                   struct horon_error *error)
 {
-    if (!has_failed(store) || store->answer.memory)
+    if (store->state != CLIENT_FAILED || store->round_state == ROUND_ANSWERED)
         return HORON_OK;
     *whole_out = store->whole;
     *error = store->error;
@@ -257,10 +294,11 @@ bool horon_store_abort(struct horon_store *store, const struct horon_error *why)
 
 bool horon_store_get(struct horon_store *store, struct horon_blobs *blobs_out)
 {
-    if (!store->answer.memory)
+    if (store->round_state != ROUND_ANSWERED)
         return false;
     *blobs_out = store->answer;
     store->answer = (struct horon_blobs){0};
+    move_round(store, ROUND_IDLE);
     horon_store_file_remove(&store->file); /* on rank 0: all have come */
     return true;
 }
@@ -283,9 +321,9 @@ static void explain_file(const struct horon_store *store, struct horon_error *wh
 void horon_store_explain(const struct horon_store *store, struct horon_error *why)
 {
     char tried[HORON_ERROR_TEXT_BYTES / 2];
-    if (store->look.active && (!store->connector || store->file.left)) {
+    if (store->state == CLIENT_LOOKING || (store->state == CLIENT_CONNECTING && store->file.left)) {
         explain_file(store, why);
-    } else if (!store->connector) {
+    } else if (store->state != CLIENT_CONNECTING) {
         horon_error_set(why, HORON_ERR_TIMEOUT, "the store at %s does not answer", store->where);
     } else {
         horon_connector_describe(store->connector, tried, sizeof tried);
@@ -349,7 +387,6 @@ static horon_status_t seek(struct horon_store *store, struct horon_error *error)
     const struct horon_store_options *options = &store->options;
     struct horon_store_place *place = &store->place;
     const bool ours = store->server, scan = !ours && options->port_scan > 0;
-    assert(!store->connector && !store->stream.link);
     if (scan)
         horon_store_place_scan(place, options->port_scan);
     for (int i = 0; i < place->listen.count && ours; i++)
@@ -362,7 +399,10 @@ static horon_status_t seek(struct horon_store *store, struct horon_error *error)
         .silence_ns = store->taken ? options->silence_ns : 0,
         .done = connector_ended,
         .arg = store};
-    return horon_connector_create(&connecting, &store->connector, error);
+    const horon_status_t status = horon_connector_create(&connecting, &store->connector, error);
+    if (status == HORON_OK)
+        move(store, CLIENT_CONNECTING);
+    return status;
 }
 
 /* One look at the file of file:DIR: connects to the address in it, unless it does so already. */
@@ -372,8 +412,11 @@ static horon_status_t look(struct horon_store *store, struct horon_error *error)
     horon_status_t status = horon_store_file_read(&store->file, addresses, error);
     if (status < 0 || status == HORON_AGAIN || strcmp(addresses, store->found) == 0)
         return status;
-    horon_connector_destroy(store->connector);
-    store->connector = NULL;
+    if (store->state == CLIENT_CONNECTING) {
+        horon_connector_destroy(store->connector);
+        store->connector = NULL;
+        move(store, CLIENT_LOOKING);
+    }
     memcpy(store->found, addresses, sizeof store->found);
     status = horon_store_place_find(&store->place, addresses, store->options.self.key->given, false,
                                     error);
@@ -426,7 +469,7 @@ static horon_status_t start(struct horon_store *store, struct horon_error *error
         status = serve(store, error);
     if (status == HORON_OK && in_file)
         status = publish(store, error);
-    return status == HORON_OK && !has_failed(store) ? seek(store, error) : status;
+    return status == HORON_OK && store->state != CLIENT_FAILED ? seek(store, error) : status;
 }
 
 horon_status_t horon_store_open(const struct horon_store_options *options,
@@ -461,9 +504,10 @@ horon_status_t horon_store_open(const struct horon_store_options *options,
     if (status == HORON_OK && in_file)
         status = horon_store_file_open(&store->file, options->address + strlen("file:"),
                                        options->self.pump->fds, error);
-    if (status == HORON_OK && in_file && options->self.hello.rank != 0)
+    if (status == HORON_OK && in_file && options->self.hello.rank != 0) {
+        move(store, CLIENT_LOOKING);
         horon_pump_timer(options->self.pump, &store->look, horon_clock_ns());
-    else if (status == HORON_OK)
+    } else if (status == HORON_OK)
         status = start(store, error);
     if (status != HORON_OK) {
         horon_store_destroy(store);
