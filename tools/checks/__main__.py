@@ -129,8 +129,8 @@ def style_part(report):
 
 
 def clang_part(report, options, ahead):
-    """Clang compiles everything too, for its warnings, which need no optimisation; the fuzz targets
-    exist in its build only."""
+    """Clang compiles everything too, for its warnings, which need no optimisation; the sanitizers'
+    builds show them as well. The fuzz targets exist in clang's builds only."""
     if not shutil.which("clang"):
         yield
         skipped = [Case("clang", SKIPPED, "there is no clang")]
@@ -138,9 +138,11 @@ def clang_part(report, options, ahead):
         report.run(suites.FUZZ, lambda: skipped)
         return
     build, fuzz = Build("clang", "clang", ["-Doptimization=0"]), fuzz_build()
-    compiled, targets = ahead.submit(build.compile), ahead.submit(fuzz.compile)
+    wanted = options.full or not options.sanitize
+    compiled = ahead.submit(build.compile) if wanted else None
+    targets = ahead.submit(fuzz.compile)
     yield
-    compiled = report.run("build clang", compiled.result)
+    compiled = wanted and report.run("build clang", compiled.result)
     if report.run("build fuzz targets", targets.result):
         report.run(suites.FUZZ, fuzz.run_suite, suites.FUZZ)
         if options.full:
