@@ -2,8 +2,13 @@
 """
 Results over several hosts are the bits of one process that computes the same tree. One layout a
 run: the argument says on which host each rank is.
+
+Under the thread sanitizer, where all of it takes minutes, algorithms are left to the other builds
+but for two: which one is chosen changes what is sent, not which threads meet. With --full there are
+all.
 """
 
+import os
 import pathlib
 import sys
 
@@ -12,7 +17,10 @@ sys.path[:0] = [str(pathlib.Path(__file__).parent)]
 import ranks  # noqa: E402
 import tap  # noqa: E402
 
+FEW = os.environ["SANITIZER"] == "thread" and not os.environ.get("HORON_TEST_FULL")
 ALGORITHMS = ("flat", "doubling", "direct", "halving", "chain")
+UNGROUPED = ("auto",) if FEW else ("auto", *ALGORITHMS)
+GROUPED = ("chain",) if FEW else ALGORITHMS
 SMALL_CHUNKS = {"SHM_CHUNK_BYTES": 4096, "NET_CHUNK_BYTES": 4096, "NET_EAGER_BYTES": 1000}
 
 
@@ -36,10 +44,10 @@ def test_layouts_results_are_those_of_one_process():
     expected = ranks.expected(sys.argv[1])
     assert all(len(lines) > 480 for lines in expected)
     with ranks.hosts(max(layout) + 1) as net:
-        for algorithm in ("auto", *ALGORITHMS):
+        for algorithm in UNGROUPED:
             for mode in ("in-order", "named"):
                 compare(layout, mode, {"NET_ALGORITHM": algorithm}, expected, net)
-        for algorithm in ALGORITHMS:
+        for algorithm in GROUPED:
             compare(layout, "grouped", {"NET_ALGORITHM": algorithm, **SMALL_CHUNKS}, expected, net)
         compare(layout, "in-order", {"SHM_SMALL_BYTES": 0, **SMALL_CHUNKS}, expected, net)
         compare(layout, "named", {"FUSION_BYTES": 0, "CACHE_ENTRIES": 0}, expected, net)
