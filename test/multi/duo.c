@@ -16,6 +16,8 @@
 
 #include <cmocka.h>
 
+static const struct duo *latest; /* that was made */
+
 static void hear(void *arg, horon_log_level_t level, const char *text)
 {
     struct duo_heard *heard = arg;
@@ -68,6 +70,7 @@ void duo_make(struct duo *duo, const char *const *settings)
 {
     int count = 0;
     memset(duo, 0, sizeof *duo);
+    latest = duo;
     pthread_mutex_init(&duo->heard.lock, NULL);
     pthread_cond_init(&duo->heard.more, NULL);
     snprintf(duo->folder, sizeof duo->folder, "/tmp/horon-test-XXXXXX");
@@ -122,9 +125,28 @@ horon_request_t *duo_submit(horon_context_t *ctx, const char *name, float *data)
     return request;
 }
 
+/* Who was to look, and what for? A wait that is never over is most often a wake-up that was lost,
+ * and then this is all that is left of it. */
+static void show_rank(const horon_context_t *ctx, int rank)
+{
+    const struct horon_rank_line *line = horon_host_line(&ctx->host, ctx->host.local_rank);
+    print_message("rank %d: token %u, wake %x, wants %x, urgent %d, late bell %d, waiters %u, "
+                  "links watched %d, posts %d, posted %u, landed %u\n",
+                  rank, atomic_load(&ctx->token), atomic_load(&line->wake),
+                  atomic_load(&line->wants), atomic_load(&line->urgent),
+                  atomic_load(&ctx->late_bell.set), atomic_load(&ctx->waiters),
+                  !atomic_load(&ctx->disarmed), horon_engine_has_post(ctx->engine),
+                  atomic_load(&ctx->posted), atomic_load(&ctx->landed));
+}
+
 void duo_expect_end(horon_request_t *request, horon_status_t status)
 {
-    assert_int_equal(horon_wait(request, HORON_HOST_DONE, DUO_DEADLINE_S * 1000), status);
+    const horon_status_t ended =
+        horon_wait(request, HORON_HOST_DONE, DUO_DEADLINE_S * (int64_t)1000);
+    for (int rank = 0; rank < 2 && ended == HORON_ERR_TIMEOUT; rank++)
+        if (latest->ctx[rank])
+            show_rank(latest->ctx[rank], rank);
+    assert_int_equal(ended, status);
     horon_release(request);
 }
 
