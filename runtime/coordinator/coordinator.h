@@ -151,6 +151,8 @@ horon_status_t horon_coordinator_flush(struct horon_coordinator *coordinator, bo
 bool horon_coordinator_next_message(struct horon_coordinator *coordinator, int *to_out,
                                     const void **bytes_out, size_t *byte_count_out);
 
+/** Is there a decision that was not taken yet? */
+bool horon_coordinator_has_batch(const struct horon_coordinator *coordinator);
 /** Takes the next decision; to be called until there is none. @return false if there is none */
 bool horon_coordinator_next_batch(struct horon_coordinator *coordinator,
                                   struct horon_batch *batch_out);

@@ -69,6 +69,11 @@ horon_status_t horon_coord_decided_absent(struct horon_coordinator *c, const cha
     return HORON_OK;
 }
 
+bool horon_coordinator_has_batch(const struct horon_coordinator *c)
+{
+    return c->decided_taken < c->decided_count;
+}
+
 bool horon_coordinator_next_batch(struct horon_coordinator *c, struct horon_batch *batch_out)
 {
     horon_free(c->taken_reason);

@@ -11,8 +11,7 @@
  * the rank leaves because another one left before, it names that one as the cause: so all ranks
  * blame the same one, whichever they hear of first. If an operation fails on a rank because another
  * one left, and the rank has done less than all that left, it says so at once: it takes no part any
- * more, and may stay for long. In any case it says so to the ranks that it has a link with, which
- * end their messages with it.
+ * more, and may stay for long. In any case it says so on its links: messages end with it.
  *
  * Of departures a rank needs to know only the least that any leaver has done. So each rank keeps
  * that, and says it where it is news: a rank that leaves says it once on each of its links, which
@@ -21,10 +20,9 @@
  * whole job leaves, having done the same, only the first of them is news.
  *
  * How many messages that takes, of N ranks: for the news N - 1 at most, along the tree; for the
- * ends one or two a link, of the order of N * N in all where each rank is alone on its host.
- *
- * Today every rank has a link to every other host (a leaver reaches each of them itself), so a
- * neighbour in the tree that is gone keeps nothing from anybody.
+ * ends one or two a link, of the order of N * N in all where each rank is alone on its host. Today
+ * every rank has a link to every other host (a leaver reaches each of them itself), so a neighbour
+ * in the tree that is gone keeps nothing from anybody.
  */
 #include "engine/messages.h"
 
@@ -530,10 +528,10 @@ HORON_SELDOM static bool see_departures(struct horon_engine_team *team, int loca
 
 static void see_local_departures(struct horon_engine_team *team)
 {
-    for (int i = 0; i < team->view.local_size; i++)
-        if (i != team->view.local_rank && horon_host_has_news(team->host, i, team->seen[i]) &&
-            !see_departures(team, i))
-            return;
+    bool whole = true;
+    for (int i = 0; i < team->view.local_size && whole; i++)
+        if (i != team->view.local_rank && horon_host_has_news(team->host, i, team->seen[i]))
+            whole = see_departures(team, i);
 }
 
 /* Else what the other lane still gets done could wait for a number that is never drawn. */
@@ -561,6 +559,8 @@ static int waits_for_left(const struct horon_engine_team *team)
 {
     const struct horon_departures *left = &team->departures;
     int culprit = -1;
+    if (horon_coordinator_has_batch(team->coordinator)) /* it comes first, also if it fails */
+        return -1;
     for (int i = 0; i < HORON_LANE_COUNT; i++) {
         if (!team->lanes[i].head)
             continue;

@@ -384,6 +384,62 @@ static void test_departures_are_not_needed_to_pass_on_what_was_decided(void **st
     end(world, requests, HORON_OK);
 }
 
+static struct horon_request *submit_named(struct world *world, int rank, const char *name,
+                                          horon_dtype_t dtype, void *data)
+{
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = HORON_BROADCAST;
+    desc.name = name;
+    desc.dtype = dtype;
+    desc.count = 1;
+    desc.src = desc.dst = data;
+    return world_submit(world, rank, &desc);
+}
+
+static void turn_alone(struct world *world, int rank, int turns)
+{
+    while (turns-- > 0)
+        horon_engine_progress(world->ranks[rank].engine);
+}
+
+/* The decision about one tensor, that rank 0 leaves, and the end of the link come all at once.
+ * Rank 1 waits for another tensor besides, which rank 0 never gives, and has a third one to tell
+ * when it looks: it looks again before it has taken what was decided. */
+static void test_departures_take_back_nothing_that_was_decided(void **state)
+{
+    static const int one_host[] = {2}, two_hosts[] = {1, 1};
+    (void)state;
+    for (int way = 0; way < 4; way++) {
+        double given = 3, got = 0, never = 0;
+        const bool differs = way & 2;
+        struct world *world =
+            way & 1 ? world_create(two_hosts, 2, NULL, 1) : world_create(one_host, 1, NULL, 1);
+        struct horon_request *own =
+            submit_named(world, 0, "x", differs ? HORON_INT64 : HORON_FLOAT64, &given);
+        struct horon_request *requests[3] = {submit_named(world, 1, "x", HORON_FLOAT64, &got),
+                                             submit_named(world, 1, "y", HORON_FLOAT64, &never)};
+        turn_alone(world, 1, 4);
+        turn_alone(world, 0, 8);
+        assert_int_equal(atomic_load(&own->state), HORON_REQUEST_ENDED);
+        world_release(own);
+        horon_engine_leave(world->ranks[0].engine);
+        turn_alone(world, 0, 4);
+        horon_engine_destroy(world->ranks[0].engine);
+        world->ranks[0].engine = NULL;
+        world->ranks[0].dead = true;
+        requests[2] = submit_named(world, 1, "z", HORON_FLOAT64, &never);
+        assert_true(world_turn_until(world, requests, 3));
+        assert_int_equal(requests[0]->status, differs ? HORON_ERR_MISMATCH : HORON_OK);
+        assert_true(differs || got == given);
+        for (int i = 0; i < 3; i++) {
+            assert_true(i == 0 || requests[i]->status == HORON_ERR_CLOSED);
+            assert_int_equal(requests[i]->status == HORON_OK ? 0 : requests[i]->blame.rank, 0);
+            world_release(requests[i]);
+        }
+        world_destroy(world);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -396,6 +452,7 @@ int main(void)
         cmocka_unit_test(test_departures_do_not_hide_a_broken_promise),
         cmocka_unit_test(test_departures_pass_on_what_was_decided),
         cmocka_unit_test(test_departures_are_not_needed_to_pass_on_what_was_decided),
+        cmocka_unit_test(test_departures_take_back_nothing_that_was_decided),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
