@@ -281,6 +281,24 @@ def test_state_of_a_new_optimizer(run_ranks, kind, wrapped):
     run_ranks(2, rank_new_state, kind, wrapped)
 
 
+def rank_frozen_integers():
+    """A parameter of integers has no gradient, and none is made for it."""
+    hvd.init()
+    frozen = nn.Parameter(torch.tensor([1, 3], dtype=torch.int32), requires_grad=False)
+    p = nn.Parameter(torch.full((4,), float(hvd.rank())))
+    options = {"lr": 0.001, "weight_decay": 1e-6, "momentum": 0.9, "nesterov": True}
+    named = {"frozen": frozen, "p": p}
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([frozen, p], **options), named.items())
+    hvd.broadcast_parameters(named, root_rank=0)
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    assert frozen.grad is None and frozen.tolist() == [1, 3] and not p.any()
+    assert p.grad.equal(hvd.broadcast(p.grad, root_rank=0))
+
+
+def test_state_beside_a_frozen_parameter_of_integers(run_ranks):
+    run_ranks(2, rank_frozen_integers)
+
+
 # ---- What the wrapped optimizer shows ----
 
 
@@ -325,6 +343,19 @@ def rank_attributes(n):
 @pytest.mark.parametrize("n", [1, 2])
 def test_attributes_of_the_wrapped_optimizer(run_ranks, n):
     run_ranks(n, rank_attributes, n)
+
+
+def rank_unnamed_parameters():
+    hvd.init()
+    layers = [nn.Linear(10, 10) for _ in range(2)]
+    groups = [{"params": layer.parameters()} for layer in layers]
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(groups, lr=0.001))
+    names = sorted(optimizer._parameter_names.values())
+    assert len(set(names)) == 4 and hvd.allgather_object(names) == [names] * hvd.size()
+
+
+def test_parameters_without_names_are_called_alike(run_ranks):
+    run_ranks(2, rank_unnamed_parameters)
 
 
 def rank_gradients_when_wrapped(options):
