@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Before init(), a second init(), after shutdown(), and leaving with operations in flight."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -13,7 +14,9 @@ QUESTIONS = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_si
 
 
 def rank_too_early():
+    place = tuple(int(os.environ[name]) for name in ("HORON_RANK", "HORON_SIZE"))
     for _ in range(2):
+        assert not horon.is_initialized()
         for name in QUESTIONS:
             with pytest.raises(ValueError, match=r"has not been initialized; use hvd.init\(\)"):
                 getattr(horon, name)()
@@ -25,6 +28,7 @@ def rank_too_early():
         horon.shutdown()  # does nothing
         horon.init()
         horon.init()  # nor does this
+        assert horon.is_initialized() and (horon.rank(), horon.size()) == place
         assert horon.allreduce(1.0, op=horon.Sum) == horon.size()
         horon.shutdown()
     return True

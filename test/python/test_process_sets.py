@@ -8,6 +8,8 @@ import pickle
 import horon
 import numpy
 import pytest
+from horon import _horon
+from horon._world import team_of
 
 
 def ids():
@@ -224,6 +226,31 @@ def rank_uses_all_verbs():
 
 def test_process_sets_run_every_verb(run_ranks):
     run_ranks(3, rank_uses_all_verbs)
+
+
+def rank_waits_at_barriers():
+    """Rank 0 is the last at each barrier: it comes once the others have said that they wait."""
+    horon.init()
+    rank, some = horon.rank(), numpy.ones(1)
+    even, odd = (horon.add_process_set(ranks) for ranks in ([0, 2], [1, 3]))
+    for team in (even, horon.global_process_set):
+        if rank == 0:
+            for other in (1, 2, 3):
+                horon.recv(some, other)
+            horon.barrier(process_set=team)
+            continue
+        if team.included():
+            barrier = team_of(team).submit(_horon.BARRIER, None, None, None)  # as barrier() does
+            assert not barrier.test()
+        else:
+            horon.barrier(process_set=odd)  # does not wait for the others
+        horon.send(some, 0)
+        if team.included():
+            barrier.wait()
+
+
+def test_barriers_keep_the_ranks_of_their_set(run_ranks):
+    run_ranks(4, rank_waits_at_barriers)
 
 
 def rank_overlaps():

@@ -261,6 +261,7 @@ def rank_refused():
     for wrong in (
         lambda: hvd.reducescatter(torch.tensor(1.0), name="scalar"),
         lambda: hvd.grouped_reducescatter([torch.tensor(1.0)], name="scalar"),
+        lambda: hvd.grouped_reducescatter([torch.zeros(3, 1), torch.tensor(1.0)]),
         lambda: hvd.reducescatter(torch.ones(size), op=hvd.Adasum),
         lambda: hvd.reducescatter_async(torch.ones(size), op=hvd.Min),
         lambda: hvd.grouped_reducescatter(torch.ones(size), op=hvd.Max),

@@ -17,6 +17,8 @@ def rank_writes(directory):
     path = directory / "first.json"
     for round_ in range(2):  # begun again, it is another
         horon.start_timeline(path, mark_cycles=round_ == 0)
+        if round_:
+            horon.start_timeline(path)  # it goes on
         for name in ("tensor", 'quo"ted', "tensor"):
             horon.allreduce(x, name=f"{name}{round_}")
         horon.grouped_allreduce([x, x, x], name=f"group{round_}")

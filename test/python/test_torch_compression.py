@@ -153,3 +153,19 @@ def rank_slips():
 
 def test_slips_name_the_argument_and_the_tensor(run_ranks):
     assert run_ranks(2, rank_slips) == [1.0, 1.0]
+
+
+WIRE = {hvd.Compression.fp16: torch.float16, hvd.Compression.bf16: torch.bfloat16}
+
+
+@pytest.mark.parametrize("compression", WIRE)
+def test_compression_narrows_wide_floats_alone(compression):
+    narrow = (torch.float16, torch.bfloat16, torch.bool)
+    whole = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+    for dtype in (torch.float32, torch.float64, *narrow, *whole):
+        tensor = torch.ones((5,) * 3, dtype=dtype)
+        sent, ctx = compression.compress(tensor)
+        wide = dtype in (torch.float32, torch.float64)
+        assert sent.dtype == (WIRE[compression] if wide else dtype)
+        assert compression.decompress(sent, ctx).dtype == dtype
+        assert compression.decompress(sent, ctx).equal(tensor)

@@ -43,6 +43,34 @@ def test_join_gives_zeros_to_sums_and_averages_over_all_ranks(run_ranks, n, cach
     run_ranks(n, rank_allreduces, n - 1, cached)
 
 
+def rank_averages(cached):
+    """Two tensors at once, negative numbers too: an integer average is cut towards zero."""
+    hvd.init()
+    size, rank = hvd.size(), hvd.rank()
+    for dtype in (torch.int32, torch.int64, torch.float32, torch.float64):
+        for first in range(size):
+            numbers = torch.randint(-100, 101, (17, 3), generator=torch.manual_seed(first))
+            tensors = {"a": numbers[:5].to(dtype), "b": numbers.to(dtype)}
+
+            def average(tensors=tensors):
+                handles = [hvd.allreduce_async(x, name=name) for name, x in tensors.items()]
+                return [hvd.synchronize(handle) for handle in handles]
+
+            if cached:
+                average()
+            if rank != first:
+                for got, x in zip(average(), tensors.values(), strict=True):
+                    want = x.double() * (size - 1) / size
+                    assert torch.allclose(got.double(), want.to(dtype).double(), rtol=1e-6)
+            last = hvd.join()
+            assert last != first and hvd.allgather_object(last) == [last] * size
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_join_averages_all_types_after_any_rank(run_ranks, cached):
+    run_ranks(3, rank_averages, cached)
+
+
 def rank_other_verbs():
     hvd.init()
     rank, size = hvd.rank(), hvd.size()
