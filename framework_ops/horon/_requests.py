@@ -14,8 +14,9 @@ _MESSAGES = (_verbs.SEND, _verbs.RECV)
 
 
 def _name_of(verb, name, in_order, process_set):
-    """-> what the operation is called; a message has no name, one in order need not have any"""
-    if verb in _MESSAGES or (in_order and not name):
+    """-> what the operation is called; a message has no name, one in order need not have any, and
+    a barrier has none if it gets none: it meets barrier()"""
+    if verb in _MESSAGES or (not name and (in_order or verb is _verbs.BARRIER)):
         return None
     return operation_name(verb.name, name, process_set)
 

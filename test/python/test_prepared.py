@@ -104,6 +104,22 @@ def test_each_start_takes_what_its_tensors_hold(run_ranks, n):
     run_ranks(n, rank_in_place)
 
 
+def rank_barriers():
+    horon.init()
+    barrier = horon.prepare("barrier")
+    for turn in range(4):
+        if (horon.rank() + turn) % 2:
+            horon.barrier()
+        else:
+            barrier.start()
+            barrier.wait()
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_barrier_meets_one_of_its_own_function(run_ranks, n):
+    run_ranks(n, rank_barriers)
+
+
 def rank_process_sets():
     """In order on each set; the root is a rank of the job, and splits say who gets what."""
     horon.init(process_sets=[horon.ProcessSet([1, 2]), horon.ProcessSet([0, 2])])
