@@ -30,7 +30,8 @@ LAUNCHER_VARIABLES = (
     "MASTER_PORT",
 )
 FOREIGN_PREFIXES = ("HORON_", "HOROVOD_", "SLURM_", "OMPI_", "PMI_", "PMIX_")
-LIMIT_SECONDS = 60
+# Of what must happen: only a hang reaches it. On a busy machine torch takes a minute to start.
+LIMIT_SECONDS = 150
 
 needs_full = pytest.mark.skipif(
     not os.environ.get("HORON_TEST_FULL"), reason="takes minutes: tools/check --full runs it"
