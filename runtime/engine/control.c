@@ -558,8 +558,12 @@ static bool hears_no_more(const struct horon_engine_team *team)
 static int waits_for_left(const struct horon_engine_team *team)
 {
     const struct horon_departures *left = &team->departures;
+    const struct horon_coordinator *names = team->coordinator;
+    const bool pends = horon_coordinator_pending(names) > 0;
+    const bool hears = pends && !hears_no_more(team);
     int culprit = -1;
-    if (horon_coordinator_has_batch(team->coordinator)) /* it comes first, also if it fails */
+    if (horon_coordinator_has_batch(names) || /* which comes first, also if it fails */
+        (hears && horon_coordinator_decisions(names) < left->sequence[HORON_LEFT_DECISIONS]))
         return -1;
     for (int i = 0; i < HORON_LANE_COUNT; i++) {
         if (!team->lanes[i].head)
@@ -569,11 +573,7 @@ static int waits_for_left(const struct horon_engine_team *team)
         if (culprit < 0)
             culprit = (int)left->culprit[i];
     }
-    if (culprit < 0 && horon_coordinator_pending(team->coordinator) > 0 &&
-        (horon_coordinator_decisions(team->coordinator) >= left->sequence[HORON_LEFT_DECISIONS] ||
-         hears_no_more(team)))
-        culprit = (int)left->culprit[HORON_LEFT_DECISIONS];
-    return culprit;
+    return culprit < 0 && pends ? (int)left->culprit[HORON_LEFT_DECISIONS] : culprit;
 }
 
 HORON_SELDOM static void fail_if_waiting(struct horon_engine_team *team)

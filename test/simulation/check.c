@@ -363,6 +363,19 @@ void sim_check_notice(const struct sim_rank *rank, const struct sim_op *op,
                  (unsigned long long)((sim->now - sim->struck_at) / SIM_MS));
 }
 
+/* What has ended on the rank that leaves was decided: the others have it, too. */
+static void check_decided(const struct sim_rank *rank, const struct sim_op *op,
+                          const struct sim_use *use)
+{
+    struct simulation *sim = rank->sim;
+    const struct sim_use *leavers = &sim->ranks[sim->victim].uses[op - sim->ops];
+    if (sim->fate == SIM_FATE_LEAVE && !rank->leaving && !op->in_order && !op->joins &&
+        op->canceler < 0 && use->request->status == HORON_ERR_CLOSED &&
+        leavers->settled >= use->round)
+        sim_fail(sim, "rank %d: %s %s has failed, but ended on rank %d, which has left", rank->rank,
+                 horon_verb_name(op->verb), op->name, sim->victim);
+}
+
 /* What a user does with the output of a failed operation: whoever still writes it is seen. */
 static void give_back(const struct sim_op *op, struct sim_use *use)
 {
@@ -417,8 +430,11 @@ void sim_check_ended(struct sim_rank *rank, struct sim_op *op, struct sim_use *u
                  op->name, op->odd);
     else if (status == HORON_OK && !disordered)
         check_output(rank, op, use);
+    if (status == HORON_OK || status == HORON_ERR_MISMATCH)
+        use->settled = use->round;
     if (status == HORON_OK)
         return;
+    check_decided(rank, op, use);
     if (!allowed(rank, op, use, text))
         sim_fail(sim, "rank %d: %s %s ended with %s: %s", rank->rank, horon_verb_name(op->verb),
                  op->name, horon_status_text(status), text);

@@ -49,6 +49,7 @@ struct sim_use {
     void *in, *out;
     size_t out_bytes; /* of an operation that is no message */
     int round;        /* of the one in flight or ended last; from 1 */
+    int settled;      /* the last round that ended well, or because ranks disagree */
     uint64_t posted_at;
     bool flying;     /* from launch() until its end was seen */
     bool cancelling; /* asked */
