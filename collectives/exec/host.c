@@ -11,10 +11,11 @@
  *
  * Sleeping without losing a wake-up: a rank that stops looking stores its wake word, then a full
  * fence, then looks once more. A rank that changed something stores it, then a full fence, then
- * reads the wake word. One of the two sees the other. The bit is taken before ringing, so one sleep
- * is rung once. The word has a shadow, `wants`, for data and messages: peers look there after every
- * step, or a little later (owed_ring.h). A rank without an operation in flight has no flags to look
- * at once more: for what cannot wait it has the mark `urgent`.
+ * reads the wake word. One of the two sees the other. The word is taken before ringing, so one
+ * sleep is rung once; and it is taken only to ring, or a rank that sleeps would pass for one that
+ * looks. The word has a shadow, `wants`, for data and messages: peers look there after every step,
+ * or a little later (owed_ring.h). A rank without an operation in flight has no flags to look at
+ * once more: for what cannot wait it has the mark `urgent`.
  */
 #include "exec/host.h"
 
@@ -193,11 +194,15 @@ static void wake_if(const struct horon_host *host, int local_rank, uint32_t bits
     if (!(bits & HORON_WAKE_ASLEEP) &&
         !(atomic_load_explicit(&line->wants, memory_order_acquire) & bits))
         return;
-    if (!(atomic_load_explicit(wake, memory_order_relaxed) & bits))
-        return;
-    /* all bits go: the rung rank looks at everything, and sets them anew before it sleeps */
-    if (atomic_fetch_and(wake, ~(HORON_WAKE_DATA | HORON_WAKE_CONTROL | HORON_WAKE_ASLEEP)) & bits)
-        host->doorbell(host->doorbell_arg, horon_host_process(host, local_rank));
+    /* All bits go: the rung rank looks at everything, and sets them anew before it sleeps. None go
+     * without a ring. The rank may have looked since, and sleep anew for something else: then it
+     * has seen what was stored, and without its word nobody would ring it again. */
+    uint32_t seen = atomic_load_explicit(wake, memory_order_relaxed);
+    while (seen & bits)
+        if (atomic_compare_exchange_weak(wake, &seen, 0)) {
+            host->doorbell(host->doorbell_arg, horon_host_process(host, local_rank));
+            return;
+        }
 }
 
 /* Before the fence. */
