@@ -15,8 +15,9 @@
  * first time it wakes and finds the token taken it stops watching them ("disarmed"), and watches
  * again when it next gets the token, is rung by a waiter that left work behind, or after REARM_MS.
  * A waiter that leaves output behind rings too, even if its own request has ended: others need it.
- * It rings late, unless it gives up, as a thread that waited for one operation often waits for
- * another.
+ * So does one that leaves something in flight, unless that thread minds it: wakes by itself, for
+ * stalls and ranks that vanish. It rings late, unless it gives up, as a thread that waited for one
+ * operation often waits for another.
  */
 #include "wait.h"
 
@@ -103,6 +104,13 @@ bool horon_token_look(struct horon_context *ctx)
     return moved;
 }
 
+/* Is anything in flight for which nobody may wait? One that is only run is its caller's to mind. */
+static bool any_flies(const struct horon_context *ctx)
+{
+    return atomic_load_explicit(&ctx->posted, memory_order_relaxed) !=
+           atomic_load_explicit(&ctx->landed, memory_order_relaxed);
+}
+
 /* What peers have changed counts for what is in flight, and for what a full ring has room for
  * again; the rest is this rank's own.
  * @param armed  the progress thread itself lets go, and watches the links that are full. What they
@@ -114,8 +122,10 @@ static bool any_left_over(struct horon_context *ctx, bool armed)
     if (flies || armed) /* else a link with anything unsent is left over, full or not */
         atomic_thread_fence(memory_order_seq_cst); /* the wake word is there before this look */
     if (flies) {
+        const bool minds = atomic_load_explicit(&ctx->minds, memory_order_relaxed);
         if (horon_token_look(ctx) ||
-            (!armed && atomic_load_explicit(&ctx->disarmed, memory_order_relaxed)))
+            (!armed && (atomic_load_explicit(&ctx->disarmed, memory_order_relaxed) ||
+                        (!minds && any_flies(ctx)))))
             return true;
     }
     return horon_engine_leaves_work(ctx->engine, !armed);
@@ -564,13 +574,17 @@ void *horon_progress_thread(void *arg)
         if (horon_token_try(ctx)) {
             drive_background(ctx);
             timeout_ns = time_to_sleep(ctx);
+            atomic_store(&ctx->minds, horon_engine_in_flight(ctx->engine) > 0);
             watch_links(ctx, true);
             horon_token_release_armed(ctx);
         } else {
+            atomic_store(&ctx->minds, false);
             atomic_thread_fence(memory_order_seq_cst); /* pairs with slept_through() */
             if (ctx->woken_by_links)
                 watch_links(ctx, false);
-            timeout_ns = ns_of(atomic_load(&ctx->disarmed) ? REARM_MS : -1);
+            const bool flies = any_flies(ctx); /* here, or the thread that leaves it rings */
+            atomic_store(&ctx->minds, flies);
+            timeout_ns = ns_of(flies || atomic_load(&ctx->disarmed) ? REARM_MS : -1);
         }
         ctx->woken_by_links = false;
         if (!horon_callbacks_run(ctx))

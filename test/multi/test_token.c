@@ -10,6 +10,7 @@
 #include "multi/duo.h"
 
 #include <dirent.h>
+#include <poll.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -361,6 +362,55 @@ static void test_token_release_looks_at_a_ring_that_is_full(void **state)
     duo_end(&duo);
 }
 
+/* ---- what nobody waits for ------------------------------------------------------------------- */
+
+static void expect_stall_told(struct duo *duo, horon_request_t *unmet)
+{
+    float x = 0;
+    duo_wait_to_hear(duo, "has waited for");
+    duo_expect_end(duo_submit(duo->ctx[1], "x", &x), HORON_OK);
+    duo_expect_end(unmet, HORON_OK);
+    duo_end(duo);
+}
+
+/* A thread that drives has taken up what another one submitted, and leaves. The progress thread has
+ * slept since nothing was in flight, for as long as that stays so. */
+static void test_token_what_a_driver_leaves_in_flight_is_looked_after(void **state)
+{
+    const char *const settings[] = {"STALL_WARN=1s", NULL};
+    struct duo duo;
+    float x = 0;
+    (void)state;
+    duo_make(&duo, settings);
+    wait_until_told_to_ring(duo.ctx[0]);
+    horon_token_take(duo.ctx[0]);
+    horon_request_t *unmet = duo_submit(duo.ctx[0], "x", &x); /* which rings nobody */
+    while (horon_token_look(duo.ctx[0]))
+        continue;
+    horon_token_release(duo.ctx[0]);
+    expect_stall_told(&duo, unmet);
+}
+
+/* Or the progress thread wakes to look after it, finds the token taken, and sleeps again. */
+static void test_token_what_is_in_flight_is_looked_after_when_a_driver_leaves(void **state)
+{
+    const char *const settings[] = {"STALL_WARN=1s", NULL};
+    struct duo duo;
+    float x = 0;
+    (void)state;
+    duo_make(&duo, settings);
+    horon_request_t *unmet = duo_submit(duo.ctx[0], "x", &x);
+    wait_until_told_to_ring(duo.ctx[0]);
+    horon_token_take(duo.ctx[0]);
+    struct pollfd rung = {.fd = duo.ctx[0]->doorbell, .events = POLLIN};
+    horon_doorbell_ring(duo.ctx[0]->doorbell); /* as if it were time */
+    while (poll(&rung, 1, 0) == 1)
+        sched_yield();
+    expect_sleep();
+    horon_token_release(duo.ctx[0]);
+    expect_stall_told(&duo, unmet);
+}
+
 /* ---- what passes its limit ------------------------------------------------------------------- */
 
 #define LIMITS 20
@@ -409,6 +459,8 @@ int main(void)
         cmocka_unit_test(test_token_release_looks_at_what_cannot_wait_until_it_was_seen),
         cmocka_unit_test(test_token_rank_without_requests_hears_all_of_what_cannot_wait),
         cmocka_unit_test(test_token_release_looks_at_a_ring_that_is_full),
+        cmocka_unit_test(test_token_what_a_driver_leaves_in_flight_is_looked_after),
+        cmocka_unit_test(test_token_what_is_in_flight_is_looked_after_when_a_driver_leaves),
         cmocka_unit_test(test_token_is_held_by_the_thread_that_says_what_did_not_finish),
         cmocka_unit_test(test_token_called_off_progress_thread_sends_what_it_decided),
     };
