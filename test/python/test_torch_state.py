@@ -311,3 +311,24 @@ def rank_communicating_step(begun, wrapped):
 def test_all_ranks_step_where_the_root_has_no_state(run_ranks, begun, wrapped):
     states = run_ranks(3, rank_communicating_step, begun, wrapped)
     assert states[0]["state"] and all(state == states[0] for state in states)
+
+
+def rank_frozen_with_gradients(wrapped):
+    """Left by an optimizer before this one; they are other ones on each rank."""
+    hvd.init()
+    rank = hvd.rank()
+    backbone, head = (nn.Parameter(torch.full((2,), 5.0)) for _ in range(2))
+    backbone.grad = head.grad = torch.full((2,), 1.0 + rank)
+    backbone.requires_grad_(False)
+    optimizer = torch.optim.SGD([backbone, head], lr=0.5, momentum=0.9)
+    if wrapped:
+        optimizer = hvd.DistributedOptimizer(optimizer, [("backbone", backbone), ("head", head)])
+    hvd.broadcast_optimizer_state(optimizer, 0)
+    assert backbone.tolist() == head.tolist() == [5.0, 5.0]
+    assert backbone.grad.tolist() == [1.0 + rank] * 2 and head.grad.tolist() == [0.0, 0.0]
+    assert list(optimizer.state) == [head]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_frozen_parameters_stay_where_a_state_begins(run_ranks, wrapped):
+    run_ranks(2, rank_frozen_with_gradients, wrapped)

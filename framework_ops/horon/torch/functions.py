@@ -92,9 +92,14 @@ def _step_with_zeros(optimizer, params, is_root):
     """The step by which Horovod begins a state. Only the root's state comes of it, and parameters
     are afterwards what they were. A step that needs a closure leaves no state.
 
-    All ranks take it, from no state: what step() and its hooks send needs all of them.
+    All ranks take it, from no state: what step() and its hooks send needs all of them. The frozen
+    have no part in it, whatever gradients they were left with.
     """
     values = [p.detach().clone() for p in params]
+    every = (p for group in optimizer.param_groups for p in group["params"])
+    frozen = [(p, p.grad) for p in every if not p.requires_grad]
+    for p, _ in frozen:
+        p.grad = None
     state = getattr(optimizer, "state", {})  # one that is not torch's may have none
     before = dict(state)
     if not is_root:
@@ -106,6 +111,8 @@ def _step_with_zeros(optimizer, params, is_root):
     with torch.no_grad():
         for p, value in zip(params, values, strict=True):
             p.copy_(value)
+    for p, gradient in frozen:
+        p.grad = gradient
     if not is_root:
         state.clear()
         state.update(before)
