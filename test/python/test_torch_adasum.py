@@ -325,6 +325,25 @@ def test_adasum_optimizer_step_fails_on_all_or_none(run_ranks):
     run_ranks(2, rank_failing_step)
 
 
+def rank_moved_model():
+    """By double() and the like, after it was wrapped."""
+    hvd.init()
+    net = nn.Linear(3, 1, bias=False)
+    nn.init.constant_(net.weight, 4.0)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+    optimizer = hvd.DistributedOptimizer(optimizer, net.named_parameters(), op=hvd.Adasum)
+    for dtype, after in ((torch.float64, 3.5), (torch.bfloat16, 3.0), (torch.float32, 2.5)):
+        net.to(dtype)
+        net.weight.grad = torch.ones_like(net.weight)
+        optimizer.step()
+        assert net.weight.dtype == dtype and net.weight.tolist() == [[after] * 3]
+        optimizer.zero_grad()
+
+
+def test_adasum_optimizer_follows_a_model_to_other_types(run_ranks):
+    run_ranks(2, rank_moved_model)
+
+
 def rank_scaling(unscale):
     """An inf of one rank alone: that rank would skip the step."""
     hvd.init()

@@ -286,10 +286,15 @@ class _DistributedAdasumOptimizer(_DistributedOptimizer):
     def _move(self, *args, **kwargs):
         self._horon_steps.updating = True
         for p, twin in self._twins.items():
-            twin.copy_(p)
+            if twin.dtype == p.dtype and twin.device == p.device:
+                twin.copy_(p)
+            else:  # the model was moved, by half() or the like
+                twin.data = p.clone()
         try:
             with torch.enable_grad():
                 self._loss = super(_DistributedOptimizer, self).step(*args, **kwargs)
+            for p, twin in self._twins.items():
+                twin.grad = p - twin
         except Exception as error:
             self._go_back()
             self._horon_steps.updating = False
@@ -297,8 +302,6 @@ class _DistributedAdasumOptimizer(_DistributedOptimizer):
             with suppress(Exception):  # the others raise what happened here
                 self._exchange.synchronize()
             raise
-        for p, twin in self._twins.items():
-            twin.grad = p - twin
         self._go_back()
         self._moved = True
         self._horon_steps.updating = False
