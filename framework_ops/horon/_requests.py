@@ -11,6 +11,7 @@ from horon._world import Average, global_process_set, resolve_op, team_of
 
 _VERBS = {verb.name: verb for verb in vars(_verbs).values() if isinstance(verb, _verbs.Verb)}
 _MESSAGES = (_verbs.SEND, _verbs.RECV)
+_WRITERS = (_verbs.RECV, _verbs.BROADCAST)  # which read nothing, but for the root of a broadcast
 
 
 def _name_of(verb, name, in_order, process_set):
@@ -41,7 +42,7 @@ def prepare(
     start: contiguous arrays, buffers or DLPack tensors, torch's too; autograd is not told. dst may
     be src where the result has its size. Without dst the result is where Request.output() says: of
     verbs whose ranks decide together how many rows come. A rank that gets nothing, as with reduce
-    all but the root, has none.
+    all but the root, has none. What is received, or broadcast by another rank, needs no src.
 
     in_order: every rank of the process set starts its operations in order in the same sequence, so
     that they are not negotiated, and a name is optional. Else the name is that of the verb's own
@@ -54,6 +55,8 @@ def prepare(
     name, team = _name_of(verb, name, in_order, process_set), team_of(process_set)
     flags = _horon.IN_ORDER if in_order else 0
     root = 0 if root_rank is None else team.place(root_rank)
+    if src is None and verb in _WRITERS and root != team.rank:
+        src = dst  # which tells size and dtype
     splits = _verbs.splits_of(team, verb, splits)
     numbers = (resolve_op(op, None), root, prescale_factor, postscale_factor, flags)
     return team.prepare(verb.code, name, src, dst, *numbers, None, None, None, splits, tag)

@@ -157,6 +157,31 @@ def rank_messages():
         assert (got == 10 * step + other).all()
 
 
+def rank_only_writes():
+    """What reads nothing needs no src."""
+    horon.init()
+    rank, last = horon.rank(), horon.size() - 1
+    x = whole(rank, 7)
+    broadcast = horon.prepare("broadcast", x if rank == last else None, x, root_rank=last)
+    requests = [(broadcast, last)]
+    if rank == 0:
+        requests.append((horon.prepare("send", x, root_rank=1), 0))
+    elif rank == 1:
+        requests.append((horon.prepare("recv", None, x, root_rank=0), 0))
+    with pytest.raises(ValueError, match="differ"):
+        horon.prepare("broadcast", None, x, root_rank=rank)
+    for step in range(3):
+        for request, root in requests:
+            x[...] = 10 * step + rank
+            request.start()
+            request.wait()
+            assert (x == 10 * step + root).all()
+
+
+def test_prepared_operations_that_only_write_need_no_source(run_ranks):
+    run_ranks(3, rank_only_writes)
+
+
 def test_prepared_messages(run_ranks):
     run_ranks(2, rank_messages)
 
