@@ -88,6 +88,14 @@ BitOr = ReduceOp.BitOr
 BitXor = ReduceOp.BitXor
 
 
+def _rank_of(number, what):
+    """-> the rank that a list of them has; it may be an integer of numpy's, too"""
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise ValueError(f"{what} ranks, which are whole numbers: {number!r}") from None
+
+
 class ProcessSet:
     """Some of the job's ranks, which carry out operations together once it has been added.
 
@@ -101,13 +109,7 @@ class ProcessSet:
         """A communicator, of which Horovod's name speaks, is refused."""
         if not isinstance(ranks_or_comm, Iterable):
             raise ValueError(f"a process set is made of a list of ranks, not of {ranks_or_comm!r}")
-        ranks = list(ranks_or_comm)
-        wrong = [rank for rank in ranks if not isinstance(rank, int)]
-        if wrong:
-            raise ValueError(
-                f"a process set is made of ranks, which are whole numbers: {wrong[0]!r}"
-            )
-        self._ranks = sorted(ranks)
+        self._ranks = sorted(_rank_of(rank, "a process set is made of") for rank in ranks_or_comm)
         self._team = None  # what operations on it are submitted to; None: this rank is outside
         self.process_set_id = None
 
@@ -273,12 +275,7 @@ def _ranks_setting(comm):
         raise ValueError(f"comm is a list of ranks: horon takes no communicator, such as {comm!r}")
     runs = []  # lists of ranks at equal steps
     for rank in comm:
-        try:
-            rank = operator.index(rank)  # numpy's integers, too
-        except TypeError:
-            raise ValueError(
-                f"comm is a list of ranks, which are whole numbers: {rank!r}"
-            ) from None
+        rank = _rank_of(rank, "comm is a list of")
         run = runs[-1] if runs else []
         step = run[1] - run[0] if len(run) > 1 else 0  # 0: any will do
         if run and (rank == run[-1] + step if step else rank > run[0]):

@@ -108,6 +108,8 @@ def test_process_sets_are_made_of_ranks():
         with pytest.raises(ValueError, match="made of"):
             horon.ProcessSet(wrong)
     assert horon.ProcessSet(range(3, 0, -1)).ranks == [1, 2, 3]
+    some = horon.ProcessSet(numpy.arange(0, 4, 2))
+    assert str(some) == "ProcessSet(process_set_id=None, ranks=[0, 2], mpi_comm=None)"
 
 
 def rank_differs():
