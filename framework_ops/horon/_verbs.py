@@ -185,7 +185,8 @@ class Verbs:
         try:
             staged = self.stage_tensor(tensor, verb, self.is_in_place)
         except ValueError as error:
-            raise ValueError(f"tensor '{name}': {error}") from None
+            what = f"tensor '{name}'" if name else verb.name  # a message has no name
+            raise ValueError(f"{what}: {error}") from None
         staged.in_place = self.is_in_place
         if verb.to_root and root != team.rank:
             staged.target = NOTHING
