@@ -203,6 +203,8 @@ def compare(team, value, root_rank, name, cause, difference):
     Raises ValueError on every rank if one has a cause, or what difference(value, of_root) says of
     its data; "" is none. Ranks that have joined have neither.
     """
+    if root_rank not in team.ranks:  # before a rank that has joined is blamed
+        raise ValueError(f"root {root_rank} is no rank of 0..{team.size - 1}")
     ranks = allgather_plain(team, [value, cause], f"{name}.begin")
     if root_rank not in ranks:
         raise HorovodInternalError(f"'{name}' failed: its root, rank {root_rank}, has joined")

@@ -274,6 +274,8 @@ def rank_other_groups():
     message = r"rank 1: .* groups of \[2\] parameters, that of rank 0 has \[3\]; rank 2: .*\[1\]"
     with pytest.raises(ValueError, match=message):
         hvd.broadcast_optimizer_state(optimizer, 0)
+    with pytest.raises(ValueError, match=r"root 3 is no rank of 0\.\.2"):
+        hvd.broadcast_optimizer_state(optimizer, 3)
     assert all(p.grad is None for p in parameters) and not optimizer.state
     assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == hvd.size()
 
