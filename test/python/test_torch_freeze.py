@@ -78,6 +78,25 @@ def test_a_parameter_frozen_between_steps_stays(run_ranks, options):
     run_ranks(2, rank_freezing_between_steps, options)
 
 
+def rank_freezing_with_a_gradient(options):
+    """Nobody clears it: torch alone applies it again and again, in a group or not."""
+    hvd.init()
+    p = nn.ParameterDict({name: nn.Parameter(torch.full((2,), 8.0)) for name in "ab"})
+    optimizer = distributed(p, op=hvd.Sum, **options(p))
+    for step in range(3):
+        p["b"].grad = None
+        (p["a"].sum() * (step == 0) + p["b"].sum()).backward()
+        p["a"].requires_grad_(False)
+        optimizer.step()
+        assert p["a"].grad.tolist() == p["b"].grad.tolist() == [2.0, 2.0]
+    assert p["a"].tolist() == p["b"].tolist()
+
+
+@pytest.mark.parametrize("options", [lambda p: {}, lambda p: {"groups": [[p["a"], p["b"]]]}])
+def test_a_frozen_parameter_keeps_the_gradient_it_has(run_ranks, options):
+    run_ranks(2, rank_freezing_with_a_gradient, options)
+
+
 def rank_freezing_alone():
     """A group goes whole: what the other ranks compute moves the parameter on all."""
     hvd.init()

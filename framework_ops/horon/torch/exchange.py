@@ -30,6 +30,7 @@ class _TorchSlot(Slot):
     __slots__ = (
         "ctx",
         "is_lent",
+        "kept",
         "memory",
         "param",
         "sent",
@@ -41,7 +42,8 @@ class _TorchSlot(Slot):
         super().__init__(exchange, name)
         self.param = param
         self.ctx = None  # of the compressor
-        self.is_lent = False  # the gradient, to a frozen parameter, as its group goes whole
+        self.is_lent = False  # the gradient, to a frozen parameter, as its group goes whole, ...
+        self.kept = None  # ... in place of this one, if an earlier step has left it
         self.sparse_dim = None  # of the gradients, once one was sparse
         self.sent = None  # the gradient on its way, ...
         self.memory = None  # ... where its elements were, if it is dense, ...
@@ -93,9 +95,9 @@ class _TorchSlot(Slot):
             return torch.empty(0, device="cpu")
 
     def gradient(self):
-        """What is to be sent; zeros if no pass here has used the parameter."""
-        if self.param.grad is None:
-            self.param.grad = self.zeros()
+        """What is to be sent; zeros if no pass here has used the parameter, or it is frozen."""
+        if self.param.grad is None or not (self.is_lent or self.takes_part()):
+            self.kept, self.param.grad = self.param.grad, self.zeros()
             self.is_lent = not self.takes_part()
         if self.param.grad.requires_grad:
             text = f"the gradient of {self.name} must not require a gradient itself"
@@ -148,13 +150,14 @@ class _TorchSlot(Slot):
             gradient.copy_(result)
 
     def take_back(self):
-        """A frozen parameter stays where it is, as with torch alone: with a gradient of zeros it
-        would decay. Another rank's gradient it keeps, as that rank will apply it."""
+        """A frozen parameter has the gradient that it had, as with torch alone, or none: with one
+        of zeros it would decay. Another rank's gradient it keeps, as that rank will apply it."""
         gradient = self.param.grad
         if gradient is not None and gradient.is_sparse:
             gradient = gradient.coalesce().values()
         if gradient is not None and not gradient.any():
-            self.param.grad = None
+            self.param.grad = self.kept
+        self.kept = None
         self.is_lent = False
 
     def forget(self):
