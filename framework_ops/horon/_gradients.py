@@ -169,6 +169,7 @@ class GradientExchange:
                 one.was_wanted = one.is_wanted()
         if slot.delay == self.passes:
             self.fired.append(slot)
+            slot.was_wanted = True
         slot.delay -= 1
         if slot.delay == 0:
             self.start(slot)

@@ -42,7 +42,7 @@ class Slot:
         self.group = None  # a weak proxy, if it is in one
         self.delay = exchange.passes  # backward passes until the gradient goes on its way
         self.started = False
-        self.was_wanted = False  # when the first gradient of this step was computed
+        self.was_wanted = False  # when the first gradient of this step was computed, or its own
         self.begun = []  # requests of this step
         self.handle = None  # of them, if there is something to do with what comes of them
 

@@ -97,6 +97,29 @@ def test_a_frozen_parameter_keeps_the_gradient_it_has(run_ranks, options):
     run_ranks(2, rank_freezing_with_a_gradient, options)
 
 
+def rank_thawing_in_a_step(options):
+    """Frozen when the step began, it is used in it, and is frozen again: it is in that step."""
+    hvd.init()
+    rank, size = hvd.rank(), hvd.size()
+    p = ones("abc")
+    optimizer = distributed(p, **options(p))
+    p["b"].requires_grad_(False)
+    p["c"].requires_grad_(False)
+    p["a"].sum().backward()
+    p["b"].requires_grad_(True)
+    (p["b"].sum() * rank).backward()
+    p["b"].requires_grad_(False)
+    optimizer.step()
+    assert p["a"].tolist() == [1.0 - 1.0 - 0.5] * 2
+    assert p["b"].tolist() == [1.0 - (size - 1) / 2 - 0.5] * 2
+    assert p["c"].tolist() == [1.0] * 2 and p["c"].grad is None
+
+
+@pytest.mark.parametrize("options", [lambda p: {}, lambda p: {"groups": [[p["b"], p["c"]]]}])
+def test_a_parameter_that_was_used_while_it_was_not_frozen_is_in_the_step(run_ranks, options):
+    run_ranks(2, rank_thawing_in_a_step, options)
+
+
 def rank_freezing_alone():
     """A group goes whole: what the other ranks compute moves the parameter on all."""
     hvd.init()

@@ -29,8 +29,8 @@ _HAS_POST_HOOK = hasattr(torch.Tensor, "register_post_accumulate_grad_hook")  # 
 class _TorchSlot(Slot):
     __slots__ = (
         "ctx",
-        "is_lent",
         "kept",
+        "lent",
         "memory",
         "param",
         "sent",
@@ -42,8 +42,8 @@ class _TorchSlot(Slot):
         super().__init__(exchange, name)
         self.param = param
         self.ctx = None  # of the compressor
-        self.is_lent = False  # the gradient, to a frozen parameter, as its group goes whole, ...
-        self.kept = None  # ... in place of this one, if an earlier step has left it
+        self.lent = None  # zeros, to a frozen parameter for this step, as its group goes whole, ...
+        self.kept = None  # ... and the gradient that it had before, if an earlier step left one
         self.sparse_dim = None  # of the gradients, once one was sparse
         self.sent = None  # the gradient on its way, ...
         self.memory = None  # ... where its elements were, if it is dense, ...
@@ -95,10 +95,15 @@ class _TorchSlot(Slot):
             return torch.empty(0, device="cpu")
 
     def gradient(self):
-        """What is to be sent; zeros if no pass here has used the parameter, or it is frozen."""
-        if self.param.grad is None or not (self.is_lent or self.takes_part()):
-            self.kept, self.param.grad = self.param.grad, self.zeros()
-            self.is_lent = not self.takes_part()
+        """What is to be sent; zeros if no pass here has used the parameter, or if it is frozen and
+        only its group is sent."""
+        if self.takes_part():
+            if self.param.grad is None:
+                self.param.grad = self.zeros()
+        elif self.lent is None or self.param.grad is not self.lent:
+            self.kept = self.param.grad
+            self.lent = self.zeros()
+            self.param.grad = self.lent  # last, as a signal's handler may raise between two lines
         if self.param.grad.requires_grad:
             text = f"the gradient of {self.name} must not require a gradient itself"
             raise about_gradient(AssertionError(text), self)
@@ -157,13 +162,13 @@ class _TorchSlot(Slot):
             gradient = gradient.coalesce().values()
         if gradient is not None and not gradient.any():
             self.param.grad = self.kept
+        self.lent = None
         self.kept = None
-        self.is_lent = False
 
     def forget(self):
         super().forget()
         self.ctx = self.sent = self.memory = None
-        if self.is_lent:
+        if self.lent is not None:
             self.take_back()
 
 
