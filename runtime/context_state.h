@@ -60,7 +60,7 @@ struct horon_context {
     _Alignas(64) _Atomic uint32_t posted; /* likewise posted; those that have not landed fly */
     _Atomic uint32_t deaths;      /* local ranks whose process ended, not yet told to the engine */
     _Atomic uint8_t *dead;        /* [local size] how; deaths.c */
-    _Atomic bool disarmed, minds; /* own thread: watches no links; wakes for what flies */
+    _Atomic bool disarmed, minds; /* own thread: watches no links; wakes by itself to look */
     _Atomic bool stop;
     _Atomic bool closed;       /* destroyed: calls fail */
     _Atomic bool forked;       /* this is a child of the process that created it */

@@ -15,9 +15,9 @@
  * first time it wakes and finds the token taken it stops watching them ("disarmed"), and watches
  * again when it next gets the token, is rung by a waiter that left work behind, or after REARM_MS.
  * A waiter that leaves output behind rings too, even if its own request has ended: others need it.
- * So does one that leaves something in flight, unless that thread minds it: wakes by itself, for
- * stalls and ranks that vanish. It rings late, unless it gives up, as a thread that waited for one
- * operation often waits for another.
+ * So does one that leaves something in flight, unless the progress thread has said (`minds`) that
+ * it wakes by itself, to look for stalls and lost ranks. A waiter rings late, unless it gives up,
+ * as a thread that waited for one operation often waits for another.
  */
 #include "wait.h"
 
@@ -104,7 +104,8 @@ bool horon_token_look(struct horon_context *ctx)
     return moved;
 }
 
-/* Is anything in flight for which nobody may wait? One that is only run is its caller's to mind. */
+/* Is anything in flight that was submitted, so that perhaps nobody waits for it? What horon_run()
+ * begins itself, in order, is not counted. */
 static bool any_flies(const struct horon_context *ctx)
 {
     return atomic_load_explicit(&ctx->posted, memory_order_relaxed) !=
@@ -578,13 +579,13 @@ void *horon_progress_thread(void *arg)
             watch_links(ctx, true);
             horon_token_release_armed(ctx);
         } else {
-            atomic_store(&ctx->minds, false);
+            const bool minded = atomic_exchange(&ctx->minds, false);
             atomic_thread_fence(memory_order_seq_cst); /* pairs with slept_through() */
             if (ctx->woken_by_links)
                 watch_links(ctx, false);
-            const bool flies = any_flies(ctx); /* here, or the thread that leaves it rings */
-            atomic_store(&ctx->minds, flies);
-            timeout_ns = ns_of(flies || atomic_load(&ctx->disarmed) ? REARM_MS : -1);
+            const bool minds = minded || any_flies(ctx); /* or the thread that leaves it rings */
+            atomic_store(&ctx->minds, minds);
+            timeout_ns = ns_of(minds || atomic_load(&ctx->disarmed) ? REARM_MS : -1);
         }
         ctx->woken_by_links = false;
         if (!horon_callbacks_run(ctx))

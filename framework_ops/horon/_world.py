@@ -89,7 +89,7 @@ BitXor = ReduceOp.BitXor
 
 
 def _rank_of(number, what):
-    """-> the rank that a list of them has; it may be an integer of numpy's, too"""
+    """-> the rank, a whole number of Python's or numpy's. what: how the text of the error begins"""
     try:
         return operator.index(number)
     except TypeError:

@@ -562,7 +562,7 @@ static int waits_for_left(const struct horon_engine_team *team)
     const bool pends = horon_coordinator_pending(names) > 0;
     const bool hears = pends && !hears_no_more(team);
     int culprit = -1;
-    if (horon_coordinator_has_batch(names) || /* which comes first, also if it fails */
+    if (horon_coordinator_has_batch(names) || /* it may end what waits here */
         (hears && horon_coordinator_decisions(names) < left->sequence[HORON_LEFT_DECISIONS]))
         return -1;
     for (int i = 0; i < HORON_LANE_COUNT; i++) {

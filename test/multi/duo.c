@@ -98,6 +98,7 @@ void duo_make(struct duo *duo, const char *const *settings)
 void duo_end(struct duo *duo)
 {
     char command[64];
+    latest = NULL;
     for (int rank = 0; rank < 2; rank++)
         horon_context_destroy(duo->ctx[rank]);
     snprintf(command, sizeof command, "rm -rf %s", duo->folder);
@@ -144,7 +145,7 @@ void duo_expect_end(horon_request_t *request, horon_status_t status)
     const horon_status_t ended =
         horon_wait(request, HORON_HOST_DONE, DUO_DEADLINE_S * (int64_t)1000);
     for (int rank = 0; rank < 2 && ended == HORON_ERR_TIMEOUT; rank++)
-        if (latest->ctx[rank])
+        if (latest && latest->ctx[rank])
             show_rank(latest->ctx[rank], rank);
     assert_int_equal(ended, status);
     horon_release(request);

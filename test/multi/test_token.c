@@ -364,6 +364,7 @@ static void test_token_release_looks_at_a_ring_that_is_full(void **state)
 
 /* ---- what nobody waits for ------------------------------------------------------------------- */
 
+/* The deadline is shorter than what libev sleeps at most, which is a minute. */
 static void expect_stall_told(struct duo *duo, horon_request_t *unmet)
 {
     float x = 0;
@@ -391,6 +392,18 @@ static void test_token_what_a_driver_leaves_in_flight_is_looked_after(void **sta
     expect_stall_told(&duo, unmet);
 }
 
+/* The progress thread wakes as if it were time to look, and finds the token taken. */
+static void wake_in_vain(horon_context_t *ctx)
+{
+    struct pollfd rung = {.fd = ctx->doorbell, .events = POLLIN};
+    horon_token_take(ctx);
+    horon_doorbell_ring(ctx->doorbell);
+    while (poll(&rung, 1, 0) == 1)
+        sched_yield();
+    expect_sleep();
+    horon_token_release(ctx);
+}
+
 /* Or the progress thread wakes to look after it, finds the token taken, and sleeps again. */
 static void test_token_what_is_in_flight_is_looked_after_when_a_driver_leaves(void **state)
 {
@@ -401,14 +414,38 @@ static void test_token_what_is_in_flight_is_looked_after_when_a_driver_leaves(vo
     duo_make(&duo, settings);
     horon_request_t *unmet = duo_submit(duo.ctx[0], "x", &x);
     wait_until_told_to_ring(duo.ctx[0]);
-    horon_token_take(duo.ctx[0]);
-    struct pollfd rung = {.fd = duo.ctx[0]->doorbell, .events = POLLIN};
-    horon_doorbell_ring(duo.ctx[0]->doorbell); /* as if it were time */
-    while (poll(&rung, 1, 0) == 1)
+    wake_in_vain(duo.ctx[0]);
+    expect_stall_told(&duo, unmet);
+}
+
+static void *run_in_order(void *ctx)
+{
+    float x = 0;
+    horon_descriptor_t desc = duo_sum(NULL, &x);
+    desc.flags = HORON_IN_ORDER;
+    assert_int_equal(horon_run(ctx, &desc, -1, NULL, 0), HORON_OK);
+    return NULL;
+}
+
+/* Likewise of a thread that has waited so long that it sleeps, and looks at nothing itself. */
+static void test_token_what_a_sleeping_thread_runs_is_looked_after(void **state)
+{
+    const char *const settings[] = {"STALL_WARN=1s", NULL};
+    struct duo duo;
+    pthread_t thread;
+    (void)state;
+    duo_make(&duo, settings);
+    const struct horon_rank_line *line = horon_host_line(&duo.ctx[0]->host, 0);
+    const time_t end = time(NULL) + DUO_DEADLINE_S;
+    assert_int_equal(pthread_create(&thread, NULL, run_in_order, duo.ctx[0]), 0);
+    while (atomic_load(&line->wants) == 0 && time(NULL) < end)
         sched_yield();
     expect_sleep();
-    horon_token_release(duo.ctx[0]);
-    expect_stall_told(&duo, unmet);
+    wake_in_vain(duo.ctx[0]);
+    duo_wait_to_hear(&duo, "has waited for");
+    run_in_order(duo.ctx[1]);
+    pthread_join(thread, NULL);
+    duo_end(&duo);
 }
 
 /* ---- what passes its limit ------------------------------------------------------------------- */
@@ -461,6 +498,7 @@ int main(void)
         cmocka_unit_test(test_token_release_looks_at_a_ring_that_is_full),
         cmocka_unit_test(test_token_what_a_driver_leaves_in_flight_is_looked_after),
         cmocka_unit_test(test_token_what_is_in_flight_is_looked_after_when_a_driver_leaves),
+        cmocka_unit_test(test_token_what_a_sleeping_thread_runs_is_looked_after),
         cmocka_unit_test(test_token_is_held_by_the_thread_that_says_what_did_not_finish),
         cmocka_unit_test(test_token_called_off_progress_thread_sends_what_it_decided),
     };

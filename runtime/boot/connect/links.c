@@ -34,7 +34,7 @@
 enum call_state {
     CALL_CONNECTING,
     CALL_ASKING,   /* connected: it waits for the other rank's word */
-    CALL_GIVEN_UP, /* the other rank keeps the one that it has made itself, and which is to come */
+    CALL_GIVEN_UP, /* the other rank keeps its own connection, which has still to arrive here */
     CALL_OVER
 };
 

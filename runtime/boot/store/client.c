@@ -36,8 +36,8 @@
 
 enum client_state {
     CLIENT_NEW,
-    CLIENT_LOOKING,    /* at a file of file:DIR in which no address is to be tried */
-    CLIENT_CONNECTING, /* has a connector; with file:DIR it looks on */
+    CLIENT_LOOKING,    /* at the file of file:DIR: it has no address to try */
+    CLIENT_CONNECTING, /* has a connector; with file:DIR all but rank 0 look on */
     CLIENT_CONNECTED,  /* the stream has a link */
     CLIENT_FAILED      /* the error says why */
 };
@@ -64,7 +64,7 @@ struct horon_store {
     bool taken; /* rank 0 could not serve: what listens there should be a launcher */
     bool launcher_serves;
     struct horon_store_stream stream; /* what is put before it has a link waits */
-    uint32_t round;                   /* the next one, from its answer on */
+    uint32_t round;                   /* its number; one more once its answer is here */
     enum round_state round_state;
     struct horon_timer late;   /* while asked */
     struct horon_blobs answer; /* while answered */
@@ -79,7 +79,7 @@ static void move(struct horon_store *store, enum client_state to)
         [CLIENT_LOOKING] = 1u << CLIENT_CONNECTING | 1u << CLIENT_FAILED,
         [CLIENT_CONNECTING] = 1u << CLIENT_LOOKING | 1u << CLIENT_CONNECTED | 1u << CLIENT_FAILED,
         [CLIENT_CONNECTED] = 1u << CLIENT_FAILED,
-        [CLIENT_FAILED] = 1u << CLIENT_FAILED}; /* a rank may give up one that has failed */
+        [CLIENT_FAILED] = 1u << CLIENT_FAILED}; /* abort() may come after a failure */
     assert(legal[store->state] & 1u << to);
     assert((to == CLIENT_CONNECTING) == (store->connector != NULL));
     assert((to == CLIENT_CONNECTED) == (store->stream.link != NULL));

@@ -45,7 +45,7 @@ static uint32_t word(void)
     return atomic_load(&horon_host_line(&scene.sleeper, 1)->wake);
 }
 
-/* The ringer finds the rank asleep, waiting for messages; until it takes the word the rank has
+/* The ringer finds the rank asleep, waiting for messages; before it takes the word, the rank has
  * looked, and sleeps anew. */
 static void ring_beside_sleeper(uint32_t anew)
 {
