@@ -338,6 +338,17 @@ def rank_moved_model():
         optimizer.step()
         assert net.weight.dtype == dtype and net.weight.tolist() == [[after] * 3]
         optimizer.zero_grad()
+    net.double()
+    net.weight.grad = torch.ones_like(net.weight)
+    if hvd.rank() == 0:  # it lacks the memory for a copy
+
+        def no_copy():
+            raise RuntimeError("no room")
+
+        net.weight.clone = no_copy
+    with pytest.raises(Exception, match="no room"):
+        optimizer.step()
+    assert net.weight.tolist() == [[2.5] * 3]
 
 
 def test_adasum_optimizer_follows_a_model_to_other_types(run_ranks):

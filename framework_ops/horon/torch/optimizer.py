@@ -283,20 +283,27 @@ class _DistributedAdasumOptimizer(_DistributedOptimizer):
         for p, twin in self._twins.items():
             p.copy_(twin)
 
-    def _move(self, *args, **kwargs):
-        self._horon_steps.updating = True
+    def _store(self):
+        """Where the parameters are before they move."""
         for p, twin in self._twins.items():
             if twin.dtype == p.dtype and twin.device == p.device:
                 twin.copy_(p)
             else:  # the model was moved, by half() or the like
                 twin.data = p.clone()
+
+    def _move(self, *args, **kwargs):
+        self._horon_steps.updating = True
+        stored = False
         try:
+            self._store()
+            stored = True
             with torch.enable_grad():
                 self._loss = super(_DistributedOptimizer, self).step(*args, **kwargs)
             for p, twin in self._twins.items():
                 twin.grad = p - twin
         except Exception as error:
-            self._go_back()
+            if stored:
+                self._go_back()
             self._horon_steps.updating = False
             self._exchange.note_failure(error)
             with suppress(Exception):  # the others raise what happened here
