@@ -2,6 +2,8 @@
 /* Formats a line on the stack and hands it on whole, so that lines of several threads never mix. */
 #include "log.h"
 
+#include "status.h"
+
 #include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
@@ -25,9 +27,7 @@ void horon_log_line(const struct horon_log *log, horon_log_level_t level, const 
     vsnprintf(line + used, sizeof line - (size_t)used - 1, format, args);
     va_end(args);
     /* names and peers' texts may hold anything, and a line is one line */
-    for (char *c = line; *c; c++)
-        if ((unsigned char)*c < ' ' || *c == 0x7f)
-            *c = '?';
+    horon_text_clean(line, "");
     if (log->fn) {
         log->fn(log->arg, level, line);
         return;

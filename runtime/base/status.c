@@ -139,6 +139,7 @@ void horon_error_read(struct horon_reader *in, int size, struct horon_error *err
     const uint32_t other_rank = horon_read_u32(in);
     error->blame = horon_blame_from_peer(error->status, cause, rank, other_rank, size);
     horon_read_string(in, error->text, sizeof error->text);
+    horon_text_clean(error->text, "");
     in->ok &= error->text[0] != 0; /* nobody can do anything without a reason */
 }
 
@@ -175,15 +176,35 @@ horon_status_t horon_error_set_errno(struct horon_error *error, horon_status_t s
     return status;
 }
 
+/* Is it one of U+0080 .. U+009F, of two bytes, which terminals obey as they do those below 0x20? */
+static bool is_wide_control(const char *text)
+{
+    const unsigned char *byte = (const unsigned char *)text;
+    return byte[0] == 0xc2 && byte[1] >= 0x80 && byte[1] < 0xa0;
+}
+
+void horon_text_clean(char *text, const char *kept)
+{
+    for (; *text; text++) {
+        const unsigned char byte = (unsigned char)*text;
+        if (is_wide_control(text))
+            text[0] = text[1] = '?';
+        else if ((byte < ' ' || byte == 0x7f) && !strchr(kept, *text))
+            *text = '?';
+    }
+}
+
 const char *horon_name_show(const char *name, char *text, size_t text_bytes)
 {
     size_t used = 0;
     for (; *name; name++) {
         char shown[8] = {*name};
+        const bool is_wide = is_wide_control(name);
+        name += is_wide; /* the second byte is its number */
         const unsigned char byte = (unsigned char)*name;
         if (byte == '\n' || byte == '\t')
             snprintf(shown, sizeof shown, "\\%c", byte == '\n' ? 'n' : 't');
-        else if (byte < ' ' || byte == 0x7f)
+        else if (is_wide || byte < ' ' || byte == 0x7f)
             snprintf(shown, sizeof shown, "\\x%02x", byte);
         const size_t bytes = strlen(shown);
         if (used + bytes >= text_bytes)

@@ -73,9 +73,14 @@ struct horon_blame horon_blame_from_peer(horon_status_t status, uint32_t cause, 
 struct horon_writer;
 struct horon_reader;
 void horon_error_write(struct horon_writer *out, const struct horon_error *error);
-/** The reader fails if there is no whole error, or no text in it. @param size as above */
+/** The reader fails if there is no whole error, or no text in it, which is cleaned as below.
+ * @param size as above */
 void horon_error_read(struct horon_reader *in, int size, struct horon_error *error);
 #define HORON_ERROR_WIRE_BYTES_MAX (HORON_ERROR_TEXT_BYTES + 16)
+
+/** Puts '?' for control characters, also for those of two bytes in UTF-8, so that a text of others
+ * stays one line and no terminal obeys it. @param kept those that stay, or "" */
+void horon_text_clean(char *text, const char *kept);
 
 /**
  * A name as it may stand in a text: control characters as \n, \t and \x1b, so that a text stays

@@ -7,6 +7,7 @@
  */
 #include "job_internal.h"
 
+#include "status.h"
 #include "tree.h"
 
 #include <assert.h>
@@ -52,7 +53,7 @@ void job_fail(struct job *job, int code, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    horonrun_output_clean(text); /* ranks are told, too */
+    horon_text_clean(text, "\t"); /* ranks are told, too */
     horonrun_output_say(job->output, "%s", text);
     job_end_begin(job, -1, text);
 }

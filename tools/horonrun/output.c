@@ -9,6 +9,7 @@
 
 #include "alloc.h"
 #include "sink.h"
+#include "status.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -262,17 +263,6 @@ void horonrun_output_flush(struct horonrun_output *output, int rank)
 }
 
 /* C1 controls are two bytes in UTF-8. */
-void horonrun_output_clean(char *text)
-{
-    for (unsigned char *c = (unsigned char *)text; *c; c++) {
-        const bool c1 = *c == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0;
-        if (c1)
-            c[1] = '?';
-        if (c1 || (*c < ' ' && *c != '\t') || *c == 0x7f)
-            *c = '?';
-    }
-}
-
 void horonrun_output_say(struct horonrun_output *output, const char *format, ...)
 {
     char text[2048];
@@ -282,7 +272,7 @@ void horonrun_output_say(struct horonrun_output *output, const char *format, ...
     va_end(arguments);
     if (used < 0)
         text[0] = 0;
-    horonrun_output_clean(text);
+    horon_text_clean(text, "\t"); /* it may repeat what ranks wrote */
     const size_t bytes = strlen(text);
     horonrun_sink_put(output->sink_of[1], "horonrun: ", 10);
     horonrun_sink_put(output->sink_of[1], text, bytes);

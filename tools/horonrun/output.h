@@ -48,11 +48,8 @@ void horonrun_output_feed(struct horonrun_output *output, int rank, int stream, 
 /** The rank prints no more: what has no newline is printed as a line. */
 void horonrun_output_flush(struct horonrun_output *output, int rank);
 
-/** Makes control characters question marks: names and reasons come from ranks, agents and their
- * hosts, and none of them may speak to the terminal. */
-void horonrun_output_clean(char *text);
-
-/** Prints "horonrun: text", cleaned, and a newline on stderr. */
+/** Prints "horonrun: text" and a newline on stderr, without control characters: names and reasons
+ * come from ranks, agents and their hosts, and none of them may speak to the terminal. */
 void horonrun_output_say(struct horonrun_output *output, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

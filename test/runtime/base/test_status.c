@@ -190,11 +190,35 @@ static void test_status_name_in_a_text_is_one_line_without_commands(void **state
                         "a\\nb\\t\\x1b[31m\\x7f");
     assert_string_equal(horon_name_show("gr\xc3\xb6\xc3\x9f e", text, sizeof text),
                         "gr\xc3\xb6\xc3\x9f e");
+    assert_string_equal(horon_name_show("\xc2\x9b"
+                                        "2J\xc2\xa0\xc2",
+                                        text, sizeof text),
+                        "\\x9b"
+                        "2J\xc2\xa0\xc2");
     for (size_t room = 1; room <= sizeof text; room++) { /* cut, but \x1b is whole or not there */
         memset(text, '?', sizeof text);
         assert_string_equal(horon_name_show("\x1b", text, room), room > 4 ? "\\x1b" : "");
         assert_int_equal(strlen(horon_name_show("01234567890123456789", text, room)), room - 1);
     }
+}
+
+/* What a peer says goes into exceptions, which print as they are. */
+static void test_status_text_of_a_peer_has_no_commands(void **state)
+{
+    struct horon_error sent, got;
+    uint8_t bytes[HORON_ERROR_WIRE_BYTES_MAX];
+    (void)state;
+    horon_error_set(&sent, HORON_ERR_MISMATCH, "%s",
+                    "a\x1b[2J\nb\tgr\xc3\xb6\xc2\x9b"
+                    "1A");
+    struct horon_writer out = horon_writer_over(bytes, sizeof bytes);
+    horon_error_write(&out, &sent);
+    struct horon_reader in = horon_reader_over(bytes, out.used);
+    horon_error_read(&in, 2, &got);
+    assert_true(horon_reader_finished(&in));
+    assert_string_equal(got.text, "a?[2J?b?gr\xc3\xb6??1A");
+    horon_text_clean(sent.text, "\n\t");
+    assert_string_equal(sent.text, "a?[2J\nb\tgr\xc3\xb6??1A");
 }
 
 static void test_status_list_in_a_text_is_separated_and_cut(void **state)
@@ -225,6 +249,7 @@ int main(void)
         cmocka_unit_test(test_status_error_text_of_any_length_is_cut),
         cmocka_unit_test(test_status_copied_text_is_cut_and_ended),
         cmocka_unit_test(test_status_name_in_a_text_is_one_line_without_commands),
+        cmocka_unit_test(test_status_text_of_a_peer_has_no_commands),
         cmocka_unit_test(test_status_list_in_a_text_is_separated_and_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
