@@ -146,6 +146,8 @@ static horon_status_t lock(const struct horon_store_file *file, struct horon_err
                            content.writer ? content.writer : "unknown", file->path);
 }
 
+/* Not with O_EXCL: what a writer that has ended left is taken over. Whether the file is one of ours
+ * say its owner, its links and what is in it, before anything is written. */
 static horon_status_t claim(struct horon_store_file *file, struct horon_error *error)
 {
     for (int i = 0; i < CLAIMS_MAX; i++) {

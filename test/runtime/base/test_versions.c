@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Three versions of a struct, each as caller and as library, in both directions. */
+/*
+ * Three versions of a struct, each as caller and as library, in both directions. The structs of
+ * horon.h as they are: the descriptor in ../engine/test_versions.c, options in multi/test_calls.c,
+ * failures, of which there is one version yet, in multi/test_failure.c.
+ */
 #undef NDEBUG
 #include "versions.h"
 
