@@ -3,9 +3,9 @@
 
 Pure: files() gives the texts by their names. A cell of horon stands beside those of its peers at
 the same size, verb and number of ranks; the best peer is the one of the smallest median. The bound
-is a busbw in GB/s that nothing can exceed here, as whoever measures knows it (of a shaped link,
-say), and a time over it is the bound's busbw over the cell's. A barrier has size 0: a table, and
-no picture.
+is a busbw in GB/s that nothing can exceed here, as the user who measures knows it (of a shaped
+link, say), and a time over it is the bound's busbw over the cell's. A barrier has size 0: a table,
+and no picture.
 """
 
 import statistics

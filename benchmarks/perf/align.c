@@ -5,11 +5,11 @@
  * the right one. Ranks on other hosts (or in containers that hide /proc) cannot; if any cannot,
  * none uses it.
  *
- * The barrier counts arrivals; the last one resets the count and moves the generation on. Whoever
- * waits looks a number of times, then yields the core at each look, so that more ranks than cores
- * still meet. It never sleeps: waking up would cost more than what is measured. Ranks that have
- * nothing to do sleep from the start: the library's own waiting yields the core for a while first,
- * and some hundred calls of others may be over by then.
+ * The barrier counts arrivals; the last one resets the count and moves the generation on. A rank
+ * that waits looks a number of times, then yields the core at each look, so that more ranks than
+ * cores still meet. It never sleeps: waking up would cost more than what is measured. Ranks that
+ * have nothing to do sleep from the start: the library's own waiting yields the core for a while
+ * first, and some hundred calls of others may be over by then.
  */
 #include "align.h"
 

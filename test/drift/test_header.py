@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""horon.h is a header for C99 and C++11, pedantically, whoever compiles it."""
+"""horon.h is a header for C99 and C++11, pedantically, whichever compiler reads it."""
 
 import shutil
 import subprocess

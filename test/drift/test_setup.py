@@ -25,7 +25,7 @@ LINKED = (
 STOOD_IN = "apt-get df dpkg-query id python3 python3.11 python3.12 python3.13 sudo"
 CHANGING = ("apt-get", "sudo", "-m venv", "-m pip")
 
-# One script, which asks its name who it is. STUB_* tell what the machine is like; a failed package
+# One script, which asks its name what it is. STUB_* tell what the machine is like; a failed package
 # server says so in the first of many lines.
 STUB = r"""
 name=${0##*/}

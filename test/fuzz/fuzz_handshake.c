@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A handshake with a peer that says anything. The first byte chooses our side and whether what the
- * peer says is mended by somebody who knows the key (then the states behind the proof are reached),
+ * peer says is mended by code that knows the key (then the states behind the proof are reached),
  * the second how the bytes are split. Without the key nothing may ever be proven.
  */
 #undef NDEBUG

@@ -126,8 +126,8 @@ horon_request_t *duo_submit(horon_context_t *ctx, const char *name, float *data)
     return request;
 }
 
-/* Who was to look, and what for? A wait that is never over is most often a wake-up that was lost,
- * and then this is all that is left of it. */
+/* Which thread was to look, and for what? A wait that is never over is most often a wake-up that
+ * was lost, and then this is all that is left of it. */
 static void show_rank(const horon_context_t *ctx, int rank)
 {
     const struct horon_rank_line *line = horon_host_line(&ctx->host, ctx->host.local_rank);

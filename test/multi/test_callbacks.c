@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Callbacks: on the context's own thread whoever ended the operation, once a run, with nothing of
- * horon's in hand, able to submit and to release.
+ * Callbacks: on the context's own thread whichever thread ended the operation, once a run, with
+ * nothing of horon's in hand, able to submit and to release.
  */
 #undef NDEBUG
 #include "multi/job.h"

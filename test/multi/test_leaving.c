@@ -78,7 +78,7 @@ static void test_leaving_rank_stays_until_all_has_been_taken(void **state)
     duo.ctx[0] = NULL;
     usleep(HELD_MS * 1000); /* longer than a rank once stayed; nothing here waits for it */
     horon_token_release(duo.ctx[1]);
-    horon_request_t *late = duo_submit(duo.ctx[1], "late", &more); /* to whoever is there */
+    horon_request_t *late = duo_submit(duo.ctx[1], "late", &more); /* to all that are there */
     for (int i = 0; i < BROADCASTS; i++) {
         const horon_descriptor_t desc = broadcast(in[i]);
         char why[HORON_ERROR_TEXT_BYTES] = "";

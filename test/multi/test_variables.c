@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Variables that mean nothing are reported by whoever creates a context, horonrun or not. Each case
- * is a process with an environment of its own.
+ * Variables that mean nothing are reported by each process that creates a context, horonrun or not.
+ * Each case is a process with an environment of its own.
  */
 #undef NDEBUG
 #include <horon/horon.h>

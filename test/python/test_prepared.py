@@ -121,7 +121,7 @@ def test_barrier_meets_one_of_its_own_function(run_ranks, n):
 
 
 def rank_process_sets():
-    """In order on each set; the root is a rank of the job, and splits say who gets what."""
+    """In order on each set; the root is a rank of the job, and splits say which rank gets what."""
     horon.init(process_sets=[horon.ProcessSet([1, 2]), horon.ProcessSet([0, 2])])
     rank = horon.rank()
     for number in (2, 1):

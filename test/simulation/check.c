@@ -376,7 +376,7 @@ static void check_decided(const struct sim_rank *rank, const struct sim_op *op,
                  horon_verb_name(op->verb), op->name, sim->victim);
 }
 
-/* What a user does with the output of a failed operation: whoever still writes it is seen. */
+/* What a user does with the output of a failed operation: a rank that still writes it is seen. */
 static void give_back(const struct sim_op *op, struct sim_use *use)
 {
     if (op->persistent || op->rounds > 1 || op->canceler >= 0)

@@ -5,8 +5,8 @@
  * What is sent tells the message and its round, so one that is lost, comes twice or overtakes
  * another of its tag shows as wrong data, or as a receive that never ends.
  *
- * The memory of an end that has ended is its user's: it is overwritten at once, and whoever still
- * reads or writes it is seen.
+ * The memory of an end that has ended is its user's: it is overwritten at once, and a rank that
+ * still reads or writes it is seen.
  */
 #undef NDEBUG
 #include "simulation/messages.h"

@@ -274,8 +274,8 @@ def test_stopped_guard_hinders_nobody():
 
 
 def test_kill_by_name_leaves_nothing():
-    """Whoever kills all processes called horonrun leaves agent and guard, which have other names,
-    and so do terminals."""
+    """A kill of all processes called horonrun leaves agent and guard, which have other names, and
+    so do terminals."""
     with family() as job:
         name = pathlib.Path(f"/proc/{job.process.pid}/comm").read_text()
         for pid, called in ((job.agent(), "horon-agent\n"), (job.guard(), "horon-guard\n")):

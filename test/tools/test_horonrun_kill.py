@@ -82,7 +82,7 @@ class Round:
     def await_moment(self):
         """Waits until the ranks are at what they are to be at, and for a random while."""
         if self.phase == "start":
-            pass  # whoever is wanted is to be killed as soon as it is there
+            pass  # the process that is wanted is to be killed as soon as it is there
         elif self.phase == "leave":
             self.job.wait_for_output(rb"<stdout>:ready")
         else:

@@ -113,7 +113,7 @@ static void expect_named_everywhere(const struct trial *trial)
         horon_status_t status = world_failure(trial->world->ranks[rank].engine, &text);
         if (status == HORON_OK)
             continue;          /* it ended before it heard of it */
-        if (trial->for_good) { /* it hits whoever comes next, too */
+        if (trial->for_good) { /* it hits the rank that comes next, too */
             assert_non_null(strstr(text, "rank "));
             continue;
         }

@@ -3,7 +3,7 @@
  * One rank stops for good in the middle of an operation, as a process does on SIGSTOP, and the
  * others come to rest. What each then says it waits for must be true: somebody, not itself, and
  * only ranks that have stopped or wait themselves; and some rank names the one that stopped. So
- * whoever reads the texts finds it. Where all lack the same rank, which never came, no other is
+ * a reader of the texts finds it. Where all lack the same rank, which never came, no other is
  * named.
  */
 #undef NDEBUG
@@ -188,7 +188,7 @@ static void expect_one_awaited(int layout, horon_verb_t verb, uint64_t count)
     read_text(&scene, 0);
     for (int other = 0; other < scene.size; other++)
         if (scene.waits_for[0][other] != (other == ABSENT))
-            tell(&scene, 0, "that is not who is missing");
+            tell(&scene, 0, "that is not the rank that is missing");
     struct horon_engine *engine = scene.world->ranks[0].engine;
     assert_int_equal(horon_engine_awaited(engine, scene.requests[0]), ABSENT);
     end(&scene);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See world.h. The reference reduction is written out along DESIGN's tree, apart from the product's
- * code but for the element kernels, which have tests of their own. */
+/* See world.h. The reference reduction is written out along the tree of docs/design.md 3.8, apart
+ * from the product's code but for the element kernels, which have tests of their own. */
 #undef NDEBUG
 #include "world/world.h"
 

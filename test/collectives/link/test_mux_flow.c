@@ -258,8 +258,8 @@ static horon_status_t drop_control(void *arg, int peer, const void *bytes, size_
     return HORON_OK;
 }
 
-/* Its reader has made room while the writer was awake, and was told nothing: who falls asleep then
- * looks by itself, or sends the rest never. */
+/* Its reader has made room while the writer was awake, and told it nothing: a rank that falls
+ * asleep then looks by itself, or sends the rest never. */
 static void test_mux_over_a_ring_that_has_room_again_is_unsent(void **state)
 {
     (void)state;

@@ -57,7 +57,7 @@ static void test_pump_timers_run_in_order_once(void **state)
     horon_pump_deinit(&pump);
 }
 
-/* Whoever comes first removes the other, whose event waits already: it must not be called. */
+/* The watch that comes first removes the other, whose event waits already: that is not called. */
 static void remove_other(void *arg, uint32_t events)
 {
     struct note *note = arg;

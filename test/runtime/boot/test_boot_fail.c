@@ -70,7 +70,7 @@ static void join_by_master_port(struct boots *world)
     unsetenv("MASTER_PORT");
 }
 
-/* Whoever gives up first: both sides say what it was, and the log has one line of it. */
+/* Whichever side gives up first: both say what it was, and the log has one line of it. */
 static void expect_refused(const struct boots *world, horon_status_t status, const char *named,
                            const char *why)
 {

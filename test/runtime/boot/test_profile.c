@@ -217,7 +217,7 @@ static void test_profile_another_user_shares_no_memory(void **state)
     }
 }
 
-/* ---- who may read whose memory ---- */
+/* ---- which ranks may read the memory of others ---- */
 
 static uint64_t readers_of(const struct horon_profile *profile)
 {

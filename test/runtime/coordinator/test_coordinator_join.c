@@ -212,7 +212,7 @@ static void test_coordinator_joined_rank_knows_no_splits(void **state)
     }
 }
 
-/* A tensor that waits says whom it waits for, and not for those that have joined. */
+/* A tensor that waits names the ranks it waits for, and none that has joined. */
 static void test_coordinator_joined_rank_is_not_awaited(void **state)
 {
     (void)state;

@@ -138,9 +138,8 @@ static void test_stalls_other_name_of_the_rank_that_lacks_the_tensor_is_told(voi
     world_destroy(world);
 }
 
-/* A look that comes late asks first: what it said at once would name nobody. */
 /* Each has a tensor in flight that the other one will never submit, and joins behind it: neither
- * can, and both are told of the tensor and of whom it waits for. */
+ * can, and both are told of the tensor and of the rank it waits for. */
 static void test_stalls_join_names_what_it_waits_for(void **state)
 {
     static const char *const names[] = {"only.here", "only.there"};
@@ -198,6 +197,7 @@ static void test_stalls_barrier_behind_another_names_what_that_waits_for(void **
     end(world, requests, 4);
 }
 
+/* A look that comes late asks first: what it said at once would name nobody. */
 static void test_stalls_late_look_asks_before_it_warns(void **state)
 {
     static const int hosts[] = {3};

@@ -306,7 +306,7 @@ static void test_handshake_hands_over_a_secret_for_each_direction(void **state)
     assert_memory_equal(&pair.acceptor, &wiped, sizeof wiped);
 }
 
-/* The first version's hello has no share; whoever sends it is told so, not that it is broken. */
+/* The first version's hello has no share: its sender is told of versions, not that it is broken. */
 static void test_handshake_older_release_is_named(void **state)
 {
     struct horon_job_key key;

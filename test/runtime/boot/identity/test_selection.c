@@ -42,7 +42,7 @@ static void test_selection_numbers_ranks_by_their_places(void **state)
     expect("0-8:3,1", 6, 10, 2, 4); /* 8 is none of them */
 }
 
-/* All in their order are the launch itself, whoever says so. */
+/* All in their order are the launch itself, however that is said. */
 static void test_selection_of_all_ranks_is_the_launch(void **state)
 {
     static const char *const wholes[] = {"", "0-2", "0,1,2"};

@@ -239,7 +239,7 @@ static void test_store_file_that_is_closed_is_forgotten(void **state)
     horon_fds_deinit(&fds);
 }
 
-/* A full disk, to those who write: a file that may have a few bytes. */
+/* A full disk, to those that write: a file that may have a few bytes. */
 static void test_store_file_that_has_no_room_says_so(void **state)
 {
     const struct directory *directory = *state;

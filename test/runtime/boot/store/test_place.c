@@ -131,7 +131,7 @@ static void test_store_place_is_bound_at_the_first_port_of_this_machine(void **s
     }
 }
 
-/* Where the others look for rank 0, whoever has that address: a name of many meanings. */
+/* Where the others look for rank 0, on whichever host has that address: a name of many meanings. */
 static void test_store_place_that_was_derived_is_bound_everywhere(void **state)
 {
     (void)state;

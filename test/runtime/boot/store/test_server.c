@@ -254,8 +254,8 @@ static bool is_closed(int fd)
     return got == 0 || errno != EAGAIN;
 }
 
-/* More than are ever looked at at a time. Whoever fills the house finds half of it open: its own
- * oldest leave, and a rank that is slow to answer, but was there before, stays. */
+/* More than are ever looked at at a time. An address that fills the house finds half of it open:
+ * its own oldest leave, and a rank that is slow to answer, but was there before, stays. */
 static void test_server_crowd_of_silent_strangers_keeps_nobody_out(void **state)
 {
     enum { CROWD = 1200, HALF = 512 };
