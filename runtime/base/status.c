@@ -139,8 +139,8 @@ void horon_error_read(struct horon_reader *in, int size, struct horon_error *err
     const uint32_t other_rank = horon_read_u32(in);
     error->blame = horon_blame_from_peer(error->status, cause, rank, other_rank, size);
     horon_read_string(in, error->text, sizeof error->text);
-    horon_text_clean(error->text, "");
-    in->ok &= error->text[0] != 0; /* nobody can do anything without a reason */
+    horon_text_clean(error->text, "\n\t"); /* an exception may have several lines */
+    in->ok &= error->text[0] != 0;         /* nobody can do anything without a reason */
 }
 
 horon_status_t horon_error_set(struct horon_error *error, horon_status_t status, const char *format,

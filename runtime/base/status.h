@@ -78,8 +78,8 @@ void horon_error_write(struct horon_writer *out, const struct horon_error *error
 void horon_error_read(struct horon_reader *in, int size, struct horon_error *error);
 #define HORON_ERROR_WIRE_BYTES_MAX (HORON_ERROR_TEXT_BYTES + 16)
 
-/** Puts '?' for control characters, also for those of two bytes in UTF-8, so that a text of others
- * stays one line and no terminal obeys it. @param kept those that stay, or "" */
+/** Puts '?' for control characters, also for those of two bytes in UTF-8, so that no terminal obeys
+ * what others have said. @param kept those that stay, or "": then it is one line, too */
 void horon_text_clean(char *text, const char *kept);
 
 /**

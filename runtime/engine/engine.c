@@ -396,7 +396,7 @@ void horon_engine_exit(struct horon_engine *engine, const char *reason)
     struct horon_error why;
     horon_error_set(&why, HORON_ERR_PEER_LOST, "%.200s is exiting: %.700s",
                     membership->rank_names[self], reason);
-    horon_text_clean(why.text, ""); /* an exception's text may hold anything */
+    horon_text_clean(why.text, "\n\t"); /* an exception's text may hold anything */
     horon_error_blame(&why, HORON_CAUSE_EXITING, self, -1);
     horon_engine_fail(engine, &why);
 }
