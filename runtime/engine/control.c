@@ -558,12 +558,12 @@ static bool hears_no_more(const struct horon_engine_team *team)
 static int waits_for_left(const struct horon_engine_team *team)
 {
     const struct horon_departures *left = &team->departures;
-    const struct horon_coordinator *names = team->coordinator;
-    const bool pends = horon_coordinator_pending(names) > 0;
+    const struct horon_coordinator *coordinator = team->coordinator;
+    const bool pends = horon_coordinator_pending(coordinator) > 0;
     const bool hears = pends && !hears_no_more(team);
     int culprit = -1;
-    if (horon_coordinator_has_batch(names) || /* it may end what waits here */
-        (hears && horon_coordinator_decisions(names) < left->sequence[HORON_LEFT_DECISIONS]))
+    if (horon_coordinator_has_batch(coordinator) || /* it may end what waits here */
+        (hears && horon_coordinator_decisions(coordinator) < left->sequence[HORON_LEFT_DECISIONS]))
         return -1;
     for (int i = 0; i < HORON_LANE_COUNT; i++) {
         if (!team->lanes[i].head)
