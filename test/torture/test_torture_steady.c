@@ -24,11 +24,8 @@
 #include <cmocka.h>
 
 enum { NAMES = 50, SUBMITS = 10000, CYCLES = SUBMITS / NAMES, COUNT = 7, SIZE_MAX_HERE = 3 };
-enum { SEEDS = 5 }; /* of the order in which engines turn */
-/* Of SUBMITS, of contexts. What threads leave to each other (messages, requests) is once more than
- * ever before, and then its pool grows; that gets rarer. What each operation allocates is in all.
- */
-enum { WINDOWS_MAX = 10 };
+enum { SEEDS = 5 };       /* of the order in which engines turn */
+enum { WINDOWS_MAX = 3 }; /* of SUBMITS, of contexts */
 
 static atomic_long hashed;
 
