@@ -94,7 +94,7 @@ def run_stand_ins(order, failing="", suite_waits_for=None):
             return [Case(suite, PASSED)]
 
         def suites(self):
-            return set(suites.SANITIZED)
+            return set(suites.SUITES)
 
     check, report = the_check(), Report()
     check.Build = StandIn
@@ -106,7 +106,8 @@ def test_checks_builds_go_on_beside_the_suites_of_earlier_ones():
     order = []
     report, _ = run_stand_ins(order, suite_waits_for=threading.Event())
     assert order[:4] == ["build check", "build asan", "build tsan", "unit check"], order
-    assert order[4:] == [f"{s} {b}" for b in ("asan", "tsan") for s in suites.SANITIZED], order
+    wanted = (("asan", "address,undefined"), ("tsan", "thread"))
+    assert order[4:] == [f"{s} {b}" for b, name in wanted for s in suites.SANITIZED[name]], order
     assert not report.failed()
 
 
@@ -259,13 +260,17 @@ def test_checks_programs_at_once_follow_what_a_suite_needs():
 
 
 def test_checks_sanitized_builds_repeat_long_forms_with_full_only():
-    available = {*suites.SANITIZED, "drift", "world-full", "simulation-full", "multi-full"}
-    for sanitizer in ("address,undefined", "thread"):
-        assert suites.sanitized(sanitizer, available, False) == list(suites.SANITIZED)
-    more = suites.sanitized("address,undefined", available, True)[len(suites.SANITIZED) :]
-    assert more == ["world-full", "simulation-full", "multi-full"]
-    more = suites.sanitized("thread", available, True)[len(suites.SANITIZED) :]
-    assert more == ["multi-full"]
+    available = {*suites.SUITES, "world-full", "simulation-full", "multi-full"}
+    more = {"address,undefined": ["world-full", "simulation-full", "multi-full"],
+            "thread": ["multi-full"]}  # fmt: skip
+    for sanitizer, short in suites.SANITIZED.items():
+        assert suites.sanitized(sanitizer, available, False) == list(short)
+        assert suites.sanitized(sanitizer, available, True) == [*short, *more[sanitizer]]
+
+
+def test_checks_thread_sanitizer_sees_all_but_what_has_one_thread():
+    assert set(suites.SANITIZED["address,undefined"]) == {*suites.SUITES} - {"drift"}
+    assert set(suites.SANITIZED["thread"]) == {*suites.SUITES} - {"drift", "simulation"}
 
 
 def test_checks_long_forms_are_found_by_their_name():

@@ -5,7 +5,6 @@ form of a suite, or of its short one, runs with --full only."""
 # What must be there. A suite without a test is a failure, not a pass.
 SUITES = ("unit", "world", "simulation", "multi", "hosts", "torture", "drift")
 QUICK = ("unit", "world", "drift")
-SANITIZED = ("unit", "world", "simulation", "multi", "hosts", "torture")
 FUZZ, FUZZ_FULL = "fuzz-short", "fuzz-full"
 
 # As many programs of a suite run at once as there are cores. The long forms of these need gigabytes
@@ -13,9 +12,13 @@ FUZZ, FUZZ_FULL = "fuzz-short", "fuzz-full"
 ALONE = ("multi-full", "hosts-full")
 WAITING = ("hosts",)
 
-# Whose long form a sanitizer repeats: a program of one thread tells the thread sanitizer nothing
-# that its short form has not.
-LONG_FORMS = {"address,undefined": SANITIZED, "thread": ("multi", "hosts")}
+# What a sanitizer repeats, and whose long form. A program of one thread, as the simulation, tells
+# the thread sanitizer nothing, and the long form of most no more than the short one.
+SANITIZED = {
+    "address,undefined": ("unit", "world", "simulation", "multi", "hosts", "torture"),
+    "thread": ("unit", "world", "multi", "hosts", "torture"),
+}
+LONG_FORMS = {"address,undefined": SANITIZED["address,undefined"], "thread": ("multi", "hosts")}
 
 
 def programs_at_once(suite, cores):
@@ -33,4 +36,4 @@ def long_forms(available):
 def sanitized(sanitizer, available, full):
     """What a sanitized build runs; @p available are its suites."""
     wanted = [f"{suite}-full" for suite in LONG_FORMS[sanitizer]] if full else []
-    return [*SANITIZED, *(suite for suite in wanted if suite in available)]
+    return [*SANITIZED[sanitizer], *(suite for suite in wanted if suite in available)]
