@@ -34,8 +34,15 @@ from horon._objects import (
     texts_of,
 )
 from horon._slots import Group, about_gradient
-from horon._world import Average, Max, Sum, team_of
-from horon.exceptions import HoronInternalError, describe, operation_of, text_of
+from horon._world import Average, Max, Sum, place_of_this_rank, team_of
+from horon.exceptions import (
+    HoronInternalError,
+    about_of,
+    describe,
+    operation_of,
+    tell_about,
+    text_of,
+)
 
 
 class _Verdict:
@@ -80,6 +87,9 @@ _MOVES = {
 }
 
 
+_WITHDRAWN = (_horon.STATUSES["ERR_CANCELLED"], "CANCELLED", None, None, "", "")
+_AFTER_NAME = "\0"  # in what a rank tells the others about its failure
+
 NAMES_MAX = 8  # of the gradients that one text is about
 PREDIVIDE_MAX = 2.0**126  # float32 has the inverse without a loss
 
@@ -109,7 +119,7 @@ class GradientExchange:
         self.groups = []
         self.fired = []  # slots whose gradient was computed since the last step
         self.stage = OPEN
-        self.failure = None  # of this rank in this step: class and arguments of what to raise
+        self.failure = None  # of this rank in this step: class, text and data of what to raise
         self.error = None  # of a failed step: what synchronize() raises
         self.missed = False  # this rank has dropped a step that the others may have taken
         self.causes = []  # the request that tells why ranks have failed
@@ -322,7 +332,7 @@ class GradientExchange:
         """Every rank gets the causes of all that have failed."""
         try:
             if not self.causes:
-                own = self.failure[1][:CAUSE_CHARACTERS_MAX] if self.failure else ""
+                own = self.cause() if self.failure else ""
                 name = part_name(self.verdict.name, "causes")
                 begin_allgather_texts(self.team, name, own, self.causes)
             causes = texts_of(self.causes[0])
@@ -332,15 +342,22 @@ class GradientExchange:
             return self.fail(self.failed())
         place = next(place for place, cause in enumerate(causes) if cause)
         rank = self.team.ranks[place]
+        name, _, cause = causes[place].partition(_AFTER_NAME)
         return self.fail(
             HoronInternalError(
-                f"the exchange of this step's gradients failed on rank {rank}: {causes[place]}",
+                f"the exchange of this step's gradients failed on rank {rank}: {cause}",
                 _horon.STATUSES["ERR_CANCELLED"],
                 "CANCELLED",
                 rank,
                 host=self.team.hosts[place],
+                name=name,
             )
         )
+
+    def cause(self):
+        """-> what the other ranks are told: the operation's name, or "", and why"""
+        _, text, about = self.failure
+        return about[-1].replace(_AFTER_NAME, "") + _AFTER_NAME + text[:CAUSE_CHARACTERS_MAX]
 
     def fail(self, error):
         """What has begun is finished, not withdrawn: a rank that is late, or steps, has no part in
@@ -407,6 +424,8 @@ class GradientExchange:
 
         The first one counts. slot: the error is about its gradient, which all ranks are told. The
         error itself leads to the frames of the hook, and would keep all of it alive.
+
+        What is not the library's is told as on the other ranks: this one has the step withdrawn.
         """
         if self.failure is not None:
             return
@@ -415,14 +434,19 @@ class GradientExchange:
         if slot is not None and not _tells_which(error):
             text = f"the gradient of {slot.name}: {text}"
         if isinstance(error, HoronInternalError):
-            self.failure = (HoronInternalError, text, *error.about)
-        else:
-            self.failure = (RuntimeError, text)
+            self.failure = (HoronInternalError, text, error.about)
+            return
+        status, cause, rank, other_rank, host, name = about_of(error) or _WITHDRAWN
+        if rank is None:
+            rank, host = place_of_this_rank()
+        if not name and slot is not None:
+            name = slot.wire_name
+        self.failure = (RuntimeError, text, (status, cause, rank, other_rank, host, name))
 
     def failed(self):
         """-> what to raise because of it, anew"""
-        kind, text, *more = self.failure
-        return kind(f"the exchange of this step's gradients failed: {text}", *more)
+        kind, text, about = self.failure
+        return tell_about(kind(f"the exchange of this step's gradients failed: {text}"), *about)
 
 
 def _tells_which(error):
@@ -446,11 +470,13 @@ def _changed(slots, how):
         names.append(f"one of {len(slots) - NAMES_MAX} more")
     which = " or ".join([", ".join(names[:-1]), names[-1]]) if names[1:] else names[0]
     shared = ", which share a buffer," if names[1:] else ""
-    return RuntimeError(
+    error = RuntimeError(
         f"the gradient of {which}{shared} was {how} after backward, while it was on its way to the "
         "other ranks: call optimizer.synchronize() before gradients are clipped, unscaled or "
         "cleared, and step() in optimizer.skip_synchronize()"
     )
+    name = "" if slots[1:] else slots[0].wire_name
+    return tell_about(error, *_WITHDRAWN[:-1], name)
 
 
 def _explain(error):

@@ -17,7 +17,7 @@ from horon import _horon, _plain
 from horon._names import operation_name, part_name
 from horon._staging import refuse_joined
 from horon._world import global_process_set, team_of
-from horon.exceptions import HorovodInternalError, describe
+from horon.exceptions import HorovodInternalError, describe, tell_about
 
 try:  # functions and classes of a script's __main__ pickle only this way
     import cloudpickle
@@ -68,18 +68,32 @@ def texts_of(request):
     return [_text(view) for view in _rows(request)]
 
 
-def _raise_causes(name, causes, kind):
-    """causes: by rank; "" is none."""
-    failed = [f"rank {rank}: {cause}" for rank, cause in causes.items() if cause]
-    if failed:
-        raise kind(f"'{name}' failed: {'; '.join(failed)}")
+_STATUSES = {MemoryError: ("ERR_MEMORY", "RESOURCE")}
+
+
+def _about(team, error, name, rank, other_rank=None, status="ERR_INVALID", cause="ARGUMENT"):
+    """-> the error, which tells of this rank of the job"""
+    host = team.hosts[team.ranks.index(rank)]
+    return tell_about(error, status, cause, rank, other_rank, host, name)
+
+
+def _raise_causes(team, name, causes, kind, differing=(), root=None):
+    """causes: by rank; "" is none. differing: the ranks of which they tell how the root differs."""
+    failed = [rank for rank, cause in causes.items() if cause]
+    if not failed:
+        return
+    error = kind(f"'{name}' failed: " + "; ".join(f"rank {r}: {causes[r]}" for r in failed))
+    rank = failed[0]
+    if rank in differing:
+        raise _about(team, error, name, *sorted((rank, root)), "ERR_MISMATCH", "DESCRIPTION")
+    raise _about(team, error, name, rank, None, *_STATUSES.get(kind, ()))
 
 
 def agree(team, name, cause, kind):
     """Raises `kind` on every rank if one has a cause; "" is none."""
     views = _allgather_bytes(team, name, cause.encode(errors="replace"))
     causes = [_text(view) for view in views]
-    _raise_causes(name, dict(zip(team.ranks, causes, strict=True)), kind)
+    _raise_causes(team, name, dict(zip(team.ranks, causes, strict=True)), kind)
 
 
 def _room(size):
@@ -90,9 +104,10 @@ def _broadcast_bytes(team, name, data, root):
     """Gives every rank the root's bytes. Every rank raises MemoryError if one has no room."""
     is_root = team.rank == root
     size = array("q", [len(data)])
-    request = team.submit(_horon.BROADCAST, part_name(name, "size"), size, size, 0, root)
+    size_name = part_name(name, "size")
+    request = team.submit(_horon.BROADCAST, size_name, size, size, 0, root)
     request.wait()
-    refuse_joined(team, "broadcast", [request])
+    refuse_joined(team, "broadcast", [size_name], [request])
     room, lack = None, ""
     try:
         if not is_root:
@@ -145,25 +160,27 @@ def _dump(codec, value):
     return file.getbuffer(), None
 
 
-def _check(codec, name, views, error):
+def _check(team, codec, name, views, error):
     """Raises why ranks of `views`, {rank: what it sent}, have sent no value."""
-    causes = [
-        f"rank {rank} cannot {codec.send} its {codec.what}: {_text(view[1:])}"
-        for rank, view in views.items()
-        if view[:1] != _VALUE
-    ]
-    if causes:
-        raise codec.dump_error(f"'{name}' failed: {'; '.join(causes)}") from error
+    failed = [rank for rank, view in views.items() if view[:1] != _VALUE]
+    if failed:
+        causes = "; ".join(
+            f"rank {rank} cannot {codec.send} its {codec.what}: {_text(views[rank][1:])}"
+            for rank in failed
+        )
+        told = codec.dump_error(f"'{name}' failed: {causes}")
+        raise _about(team, told, name, failed[0]) from error
 
 
-def _load(codec, name, rank, view):
+def _load(team, codec, name, rank, view):
     try:
         return codec.load(view[1:])
     except Exception as error:
-        raise codec.load_error(
+        told = codec.load_error(
             f"'{name}': the {codec.what} of rank {rank} cannot be {codec.read} here: "
             f"{cause_of(error)}"
-        ) from error
+        )
+        raise _about(team, told, name, team.ranks[team.rank], rank) from error
 
 
 def _broadcast(team, codec, value, root_rank, name):
@@ -171,8 +188,8 @@ def _broadcast(team, codec, value, root_rank, name):
     is_root = team.rank == root
     data, error = _dump(codec, value) if is_root else (b"", None)
     view = _broadcast_bytes(team, name, data, root)
-    _check(codec, name, {root_rank: view}, error)
-    return value if is_root else _load(codec, name, root_rank, view)
+    _check(team, codec, name, {root_rank: view}, error)
+    return value if is_root else _load(team, codec, name, root_rank, view)
 
 
 def _allgather(team, codec, value, name):
@@ -180,11 +197,13 @@ def _allgather(team, codec, value, name):
     data, error = _dump(codec, value)
     request = team.submit(_horon.ALLGATHER, name, data, None)
     views = dict(zip(team.ranks, _rows(request), strict=True))
-    refuse_joined(team, "allgather", [request])
-    if request.joined:  # a rank that has joined gives no bytes, where a cause has some
+    # a rank that has joined gives no bytes, where a cause has some
+    joined = [place for place, view in enumerate(views.values()) if not view]
+    refuse_joined(team, "allgather", [name], [request], joined)
+    if request.joined:
         views = {rank: view for rank, view in views.items() if view}
-    _check(codec, name, views, error)
-    return {rank: _load(codec, name, rank, view) for rank, view in views.items()}
+    _check(team, codec, name, views, error)
+    return {rank: _load(team, codec, name, rank, view) for rank, view in views.items()}
 
 
 def broadcast_plain(team, value, root_rank, name, to_plain=None, from_plain=None):
@@ -207,10 +226,12 @@ def compare(team, value, root_rank, name, cause, difference):
         raise ValueError(f"root {root_rank} is no rank of 0..{team.size - 1}")
     ranks = allgather_plain(team, [value, cause], f"{name}.begin")
     if root_rank not in ranks:
-        raise HorovodInternalError(f"'{name}' failed: its root, rank {root_rank}, has joined")
+        error = HorovodInternalError(f"'{name}' failed: its root, rank {root_rank}, has joined")
+        raise _about(team, error, name, root_rank, None, "ERR_MISMATCH", "JOINED")
     of_root, _ = ranks[root_rank]
     causes = {rank: cause or difference(value, of_root) for rank, (value, cause) in ranks.items()}
-    _raise_causes(name, causes, ValueError)
+    differing = [rank for rank, (_, cause) in ranks.items() if not cause]
+    _raise_causes(team, name, causes, ValueError, differing, root_rank)
     return of_root
 
 

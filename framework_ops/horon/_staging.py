@@ -122,14 +122,26 @@ class Handle:
         return self.then(lambda result: function(result, self.rows()))
 
 
-def refuse_joined(team, what, requests):
-    """Raises if a rank had joined when these were carried out, for what cannot be then."""
+def refuse_joined(team, what, names, requests, places=()):
+    """Raises if a rank had joined when these were carried out, for what cannot be then.
+
+    names: of the requests. places: in the team, of ranks that are known to have joined.
+    """
     joined = max((request.joined for request in requests), default=0)
-    if joined and team.setting("JOIN_VERBS") != "all":
-        raise HorovodInternalError(
-            f"{what} is not supported with join, as with Horovod, and {joined} of the ranks have "
-            "joined; HORON_JOIN_VERBS=all lets it go on without their rows"
-        )
+    if not joined or team.setting("JOIN_VERBS") == "all":
+        return
+    if joined == team.size - 1:
+        places = [place for place in range(team.size) if place != team.rank]
+    name = next(name for name, one in zip(names, requests, strict=True) if one.joined == joined)
+    raise HorovodInternalError(
+        f"{what} is not supported with join, as with Horovod, and {joined} of the ranks have "
+        "joined; HORON_JOIN_VERBS=all lets it go on without their rows",
+        _horon.STATUSES["ERR_MISMATCH"],
+        "JOINED",
+        team.ranks[places[0]] if places else None,
+        host=team.hosts[places[0]] if places else "",
+        name=name,
+    )
 
 
 def _no_handle(value, kind=TypeError):

@@ -12,7 +12,15 @@ from typing import NamedTuple
 from horon import _adasum, _horon, _names
 from horon._names import group_name, member_names, operation_name
 from horon._staging import NOTHING, Handle, refuse_joined
-from horon._world import Adasum, Average, ProcessSet, global_process_set, resolve_op, team_of
+from horon._world import (
+    Adasum,
+    Average,
+    ProcessSet,
+    global_process_set,
+    place_of_this_rank,
+    resolve_op,
+    team_of,
+)
 from horon.exceptions import HoronInternalError
 
 
@@ -100,13 +108,16 @@ def shares_of(team, rows, splits):
     return [rows // team.size + (rank < rows % team.size) for rank in range(team.size)]
 
 
-def _shape_of_share(team, dimensions, splits):
+def _shape_of_share(team, name, dimensions, splits):
     if not dimensions:
+        rank, host = place_of_this_rank()
         raise HoronInternalError(
             "a scalar has no rows that ranks could share",
             _horon.STATUSES["ERR_INVALID"],
             "ARGUMENT",
-            team.rank,
+            rank,
+            host=host,
+            name=name,
         )
     rows, *others = dimensions
     return (shares_of(team, rows, splits)[team.rank], *others)
@@ -195,7 +206,7 @@ class Verbs:
         elif verb.gathers:
             staged.target = None
         elif verb.shares:
-            staged.make_room_for(_shape_of_share(team, staged.dimensions(), splits))
+            staged.make_room_for(_shape_of_share(team, name, staged.dimensions(), splits))
         else:
             staged.make_room()
         target = None if staged.target is NOTHING else staged.target
@@ -211,7 +222,7 @@ class Verbs:
             return handle.then_with_rows(lambda rows, given: finish(rows, *given))
         staged, operation = self._operation(team, verb, name, tensor, *numbers)
         handle = Handle(team, operation, lambda requests: staged.finish(requests[0]))
-        return self.watched(handle, team, verb)
+        return self.watched(handle, team, verb, (name,))
 
     def stage_group(self, team, verb, names, tensors, *numbers):
         """-> the Handle of operations that become ready together; its result is a list"""
@@ -228,7 +239,7 @@ class Verbs:
             ]
 
         handle = Handle(team, [operation for _, operation in pairs], finish)
-        return self.watched(handle, team, verb)
+        return self.watched(handle, team, verb, names)
 
     def _is_adasum(self, verb, op=0, *_):
         return op is Adasum and verb is ALLREDUCE and self.stage_summand is not None
@@ -251,10 +262,10 @@ class Verbs:
         handle = self.apart.stage_group(team, ROWS, names, [row for row, _ in pairs])
         return handle.then_with_rows(finish)
 
-    def watched(self, handle, team, verb):
+    def watched(self, handle, team, verb, names):
         """-> the handle; its operation raises if a rank had joined, where Horovod's does"""
         if verb.needs_all and self.joins_as_horovod:
-            handle.check(lambda requests: refuse_joined(team, verb.name, requests))
+            handle.check(lambda requests: refuse_joined(team, verb.name, names, requests))
         return handle
 
     def begin(self, *args):
@@ -277,7 +288,7 @@ class Verbs:
             result = staged.finish(requests[0])
             return result, self.integers(requests[0].output()[1], splits)
 
-        return self.watched(Handle(team, operation, finish), team, ALLTOALL).begin()
+        return self.watched(Handle(team, operation, finish), team, ALLTOALL, (name,)).begin()
 
     # ---- Each verb ----
 

@@ -465,6 +465,12 @@ def rank() -> int:
     return context().rank
 
 
+def place_of_this_rank():
+    """-> this rank and its host, for an exception; None and "" outside of a job"""
+    here = _context
+    return (None, "") if here is None else (here.rank, here.hosts[here.rank])
+
+
 def size() -> int:
     """How many ranks the job has."""
     return context().size

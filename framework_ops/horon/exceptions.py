@@ -2,8 +2,11 @@
 """What horon raises.
 
 Wrong arguments are ValueError or TypeError, a passed time limit is TimeoutError. Where the library
-itself says so, they have the attributes of a HoronInternalError.
+itself says so, where all ranks raise what went wrong on some, and where a step fails, they have the
+attributes of a HoronInternalError.
 """
+
+_ATTRIBUTES = ("status", "cause", "rank", "other_rank", "host", "name")
 
 
 class HoronInternalError(RuntimeError):
@@ -28,36 +31,54 @@ class HoronInternalError(RuntimeError):
         name: str = "",
     ):
         super().__init__(message)
-        self.status = status
-        self.cause = cause
-        self.rank = rank
-        self.other_rank = other_rank
-        self.host = host
-        self.name = name
+        tell_about(self, status, cause, rank, other_rank, host, name)
 
     @property
     def about(self) -> tuple:
         """All but the text, to make another exception with."""
-        return (self.status, self.cause, self.rank, self.other_rank, self.host, self.name)
+        return about_of(self)
 
     @property
     def status_name(self) -> str:
-        from horon import _horon
-
-        names = {code: name for name, code in _horon.STATUSES.items()}
+        names = {code: name for name, code in _codes().items()}
         return names.get(self.status, "unknown")
 
 
 HorovodInternalError = HoronInternalError
 
 
-def operation_of(error: BaseException) -> str:
-    """The name of the operation that the library says an exception is about, or "".
+def _codes():
+    from horon import _horon  # which needs this module
+
+    return _horon.STATUSES
+
+
+def tell_about(error, status, cause, rank=None, other_rank=None, host="", name=""):
+    """-> the exception, of any class, with the attributes of a HoronInternalError
+
+    status: the code, or its name
+    """
+    status = _codes()[status] if isinstance(status, str) else status
+    for attribute, value in zip(
+        _ATTRIBUTES, (status, cause, rank, other_rank, host, name), strict=True
+    ):
+        setattr(error, attribute, value)
+    return error
+
+
+def about_of(error: BaseException) -> tuple | None:
+    """What tell_about() has told, or the library; None for any other exception.
 
     Python's own exceptions may have a `name`, too, of an attribute or a module.
     """
-    is_of_library = hasattr(error, "status") and hasattr(error, "cause")
-    return getattr(error, "name", "") if is_of_library else ""
+    if not all(hasattr(error, attribute) for attribute in _ATTRIBUTES):
+        return None
+    return tuple(getattr(error, attribute) for attribute in _ATTRIBUTES)
+
+
+def operation_of(error: BaseException) -> str:
+    """The name of the operation that the library says an exception is about, or ""."""
+    return error.name if about_of(error) else ""
 
 
 def text_of(error: BaseException) -> str:

@@ -6,11 +6,12 @@ import pytest
 numpy = pytest.importorskip("numpy")
 
 import horon  # noqa: E402
-from horon import _world  # noqa: E402
+from horon import _horon, _world  # noqa: E402
 from horon._arrays import _integers, _stage  # noqa: E402
 from horon._gradients import GradientExchange  # noqa: E402
 from horon._slots import Slot  # noqa: E402
 from horon._verbs import Verbs  # noqa: E402
+from horon.exceptions import about_of  # noqa: E402
 
 verbs = Verbs(_stage, _integers)
 
@@ -70,8 +71,14 @@ def rank_steps(passes, groups):
         return
     for slot in exchange.slots.values():
         slot.gradient = None if rank == 0 else numpy.ones(3)
-    with pytest.raises(RuntimeError, match=r"failed( on rank 0)?: the gradient of a: no gradient"):
+    with pytest.raises(
+        RuntimeError, match=r"failed( on rank 0)?: the gradient of a: no gradient"
+    ) as caught:
         exchange.synchronize()
+    assert isinstance(caught.value, horon.HoronInternalError) == (rank != 0)
+    host = _world.context().hosts[0]
+    about = (_horon.STATUSES["ERR_CANCELLED"], "CANCELLED", 0, None, host, "allreduce.a")
+    assert about_of(caught.value) == about
 
 
 @pytest.mark.parametrize("n", [1, 3])

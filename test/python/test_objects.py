@@ -10,8 +10,9 @@ import re
 
 import horon
 import pytest
-from horon import _objects, _plain
+from horon import _horon, _objects, _plain, _world
 from horon._names import named_items
+from horon.exceptions import about_of
 
 # ---- Plain data ----
 
@@ -149,6 +150,12 @@ def test_plain_data_is_bounded(monkeypatch):
 # ---- Between ranks ----
 
 
+def assert_about(error, status, cause, rank, other_rank, name):
+    """What it says to programs, as the library's own exceptions do."""
+    status, host = _horon.STATUSES[status], _world.context().hosts[rank]
+    assert about_of(error) == (status, cause, rank, other_rank, host, name)
+
+
 class _Trap:
     """Unpickling it ends the process."""
 
@@ -164,8 +171,9 @@ def rank_plain_from_a_liar():
         codec.dump = lambda value, file: pickle.dump(_Trap(), file)
         _objects._broadcast(horon._world.context(), codec, None, 0, "plain")
     else:
-        with pytest.raises(ValueError, match="the data of rank 0 cannot be read here"):
+        with pytest.raises(ValueError, match="the data of rank 0 cannot be read here") as caught:
             _objects._broadcast(horon._world.context(), codec, None, 0, "plain")
+        assert_about(caught.value, "ERR_INVALID", "ARGUMENT", 1, 0, "plain")
 
 
 def test_plain_data_runs_no_code(run_ranks):
@@ -203,8 +211,9 @@ def rank_without_memory(victim):
             raise MemoryError
 
         _objects._room = room
-    with pytest.raises(MemoryError, match=rf"rank {victim}: no memory for \d+ bytes"):
-        horon.broadcast_object([1] * 1000, 0)
+    with pytest.raises(MemoryError, match=rf"rank {victim}: no memory for \d+ bytes") as caught:
+        horon.broadcast_object([1] * 1000, 0, name="o")
+    assert_about(caught.value, "ERR_MEMORY", "RESOURCE", victim, None, "broadcast_object.o.room")
     assert horon.allreduce(1.0, op=horon.Sum) == horon.size()  # nobody is left behind
 
 
@@ -247,8 +256,10 @@ def rank_refusing_without_a_text():
     mine = _Refusing() if horon.rank() == 0 else 1
     with pytest.raises(
         pickle.PicklingError, match=r"rank 0 cannot pickle its object: _Speechless$"
-    ):
+    ) as caught:
         horon.allgather_object(mine, name="refusing")
+    name = "allgather_object.refusing"
+    assert_about(caught.value, "ERR_INVALID", "ARGUMENT", 0, None, name)
 
 
 def test_an_error_without_a_text_keeps_no_rank_waiting(run_ranks):
@@ -290,8 +301,9 @@ def rank_state():
     state = _objects.broadcast_state(_verbs, mine, 1, "state", _Codec(), every)
     assert state["a"].tolist() == [0, 1, 2] and state["b"] == [numpy.ones(1), "text"]
     large = numpy.zeros(6) if rank == 1 else None
-    with pytest.raises(ValueError, match=r"^'large.ready' failed: rank 0: .*no room"):
+    with pytest.raises(ValueError, match=r"^'large.ready' failed: rank 0: .*no room") as caught:
         _objects.broadcast_state(_verbs, large, 1, "large", _Codec(), every)
+    assert_about(caught.value, "ERR_INVALID", "ARGUMENT", 0, None, "large.ready")
 
     team = horon._world.context()
 
@@ -300,10 +312,12 @@ def rank_state():
 
     assert _objects.compare(team, [1, "a"], 1, "same", "", difference) == [1, "a"]
     wants = "; ".join(f"rank {r}: it has {r}, not 1" for r in range(size) if r != 1)
-    with pytest.raises(ValueError, match=f"^'other' failed: {wants}$"):
+    with pytest.raises(ValueError, match=f"^'other' failed: {wants}$") as caught:
         _objects.compare(team, rank, 1, "other", "", difference)
-    with pytest.raises(ValueError, match=r"^'wrong' failed: rank 1: why$"):
+    assert_about(caught.value, "ERR_MISMATCH", "DESCRIPTION", 0, 1, "other")
+    with pytest.raises(ValueError, match=r"^'wrong' failed: rank 1: why$") as caught:
         _objects.compare(team, 0, 1, "wrong", "why" * (rank == 1), difference)
+    assert_about(caught.value, "ERR_INVALID", "ARGUMENT", 1, None, "wrong")
 
 
 @pytest.mark.parametrize("n", [2, 3])

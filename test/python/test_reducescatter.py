@@ -268,6 +268,12 @@ def rank_refused():
     ):
         with pytest.raises(RuntimeError):
             wrong()
+    alone = hvd.add_process_set([1])
+    if rank == 1:
+        with pytest.raises(hvd.HoronInternalError, match="a scalar has no rows") as caught:
+            hvd.reducescatter(torch.tensor(1.0), name="s", process_set=alone)
+        name, host = "reducescatter.s", horon._world.context().hosts[1]
+        assert caught.value.about[1:] == ("ARGUMENT", 1, None, host, name)
     for wrong in (
         lambda: torch.ones(4 + rank),
         lambda: torch.ones((4,) * (1 + rank % 2)),

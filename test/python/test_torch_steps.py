@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import horon.torch as hvd  # noqa: E402
-from horon import _world  # noqa: E402
+from horon import _horon, _world  # noqa: E402
 from torch import nn  # noqa: E402
 
 torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)  # see test_torch_optimizer.py
@@ -194,14 +194,21 @@ def rank_in_flight():
             sum(q.sum() for q in p.values()).backward()
         hvd.barrier()
         assert_all(hvd.synchronize(other), 1.0)
-        with pytest.raises(RuntimeError, match=r"gradients failed: 'allreduce.a' is already in"):
+        with pytest.raises(
+            RuntimeError, match=r"gradients failed: 'allreduce.a' is already in"
+        ) as caught:
             optimizer.step()
+        assert caught.value.status == _horon.STATUSES["ERR_DUPLICATE"]
+        assert caught.value.cause == "ARGUMENT" and caught.value.rank == 0
     else:
         hvd.barrier()  # before it, rank 0's allreduce cannot end
         assert_all(hvd.allreduce(torch.ones(2), name="a"), 1.0)
         sum(q.sum() for q in p.values()).backward()
-        with pytest.raises(hvd.HoronInternalError, match=r"failed on rank 0: 'allreduce.a' is"):
+        with pytest.raises(
+            hvd.HoronInternalError, match=r"failed on rank 0: 'allreduce.a' is"
+        ) as caught:
             optimizer.step()
+    assert caught.value.name == "allreduce.a"
     assert_all(p["a"], 1.0)
     assert_all(p["b"], 1.0)
     optimizer.zero_grad()
@@ -299,8 +306,11 @@ def fails_here_or_there(optimizer, here, cause, ends="step"):
     if hvd.rank() == 0 and ends == "zero_grad":
         optimizer.zero_grad()
     elif hvd.rank() == 0 or here:
-        with pytest.raises(RuntimeError, match=f"gradients failed: {cause}"):
+        with pytest.raises(RuntimeError, match=f"gradients failed: {cause}") as caught:
             optimizer.step()
+        assert not isinstance(caught.value, hvd.HoronInternalError)
+        assert caught.value.cause == "CANCELLED" and caught.value.rank == hvd.rank()
+        assert caught.value.host == _world.context().hosts[hvd.rank()]
     else:
         with pytest.raises(hvd.HoronInternalError, match=f"failed on rank 0: {cause}") as caught:
             optimizer.step()

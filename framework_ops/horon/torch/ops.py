@@ -580,5 +580,5 @@ def stage_sparse(team, tensor, name, op, first_name=None):
         return total / team.size if op == Average else total
 
     handle = verbs.stage_group(team, ROWS, names, tensors)
-    handle.check(lambda requests: refuse_joined(team, "sparse_allreduce", requests))
+    handle.check(lambda requests: refuse_joined(team, "sparse_allreduce", names, requests))
     return handle.then(combine)

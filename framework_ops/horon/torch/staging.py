@@ -223,7 +223,8 @@ class _TorchVerbs(Verbs):
             if request is not None:
                 if self.is_in_place:
                     increment_version(tensor)
-                return self.watched(Handle(team, None, None, [request], output), team, verb)
+                handle = Handle(team, None, None, [request], output)
+                return self.watched(handle, team, verb, (name,))
         return super().begin(team, verb, name, tensor, op, root, prescale, postscale, splits)
 
 
