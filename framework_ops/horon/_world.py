@@ -343,11 +343,18 @@ def add_process_set(process_set) -> ProcessSet:
     return process_set
 
 
+def _no_process_set(value):
+    return ValueError(f"a process set is needed, as add_process_set() returns, not {value!r}")
+
+
 def remove_process_set(process_set) -> bool:
     """Removes a process set, as every rank of the job does. What is pending on it fails.
 
-    Returns whether there was one to remove: the set of all ranks stays.
+    Returns whether there was one to remove: the set of all ranks stays. ValueError if it is no
+    ProcessSet, its id for example: process_set_by_id() has it.
     """
+    if not isinstance(process_set, ProcessSet):
+        raise _no_process_set(process_set)
     if process_set is global_process_set or process_set.process_set_id is None:
         return False
     set_id = process_set.process_set_id
@@ -449,7 +456,7 @@ def team_of(process_set):
         return context()
     if isinstance(process_set, ProcessSet):
         return process_set._member()
-    raise ValueError(f"a process set is needed, as add_process_set() returns, not {process_set!r}")
+    raise _no_process_set(process_set)
 
 
 def ranks_beside(process_set) -> bool:

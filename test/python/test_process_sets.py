@@ -48,6 +48,9 @@ def rank_adds_and_removes():
     with pytest.raises(ValueError, match="has been added"):
         horon.add_process_set(rest)
     assert horon.remove_process_set(horon.global_process_set) is False
+    for wrong in (0, 2, None, [0], "dynamic"):
+        with pytest.raises(ValueError, match=r"a process set is needed, .*, not "):
+            horon.remove_process_set(wrong)
     with pytest.raises(ValueError, match="no process set has the id 1"):
         horon.remove_process_set(horon.process_set_by_id(1)) if size > 2 else None
         horon.process_set_by_id(1)
