@@ -138,6 +138,8 @@ static void start(struct horon_engine *engine, struct horon_request *request)
     horon_engine_link(engine, request);
     if (request->paired)
         horon_team_aim_message(team, request);
+    if (request->joins)
+        request->op.name_hash = request->subject = HORON_EVENT_OF_JOIN;
     horon_engine_add_request_event(engine, HORON_EVENT_TAKEN, request,
                                    request->paired     ? HORON_EVENT_MESSAGE
                                    : request->in_order ? HORON_EVENT_IN_ORDER

@@ -39,6 +39,8 @@ static void name_subject(struct horon_engine *engine, const struct horon_event *
                                                                  : "nonsense");
     else if (event->kind == HORON_EVENT_DEPARTED || event->kind == HORON_EVENT_FAILED)
         return;
+    else if (event->subject == HORON_EVENT_OF_JOIN)
+        snprintf(text, text_bytes, "join");
     else if (horon_verb_rows[event->verb].paired)
         snprintf(text, text_bytes, "%s, rank %u", horon_verb_name(event->verb),
                  (unsigned)(uint32_t)event->subject);

@@ -47,9 +47,12 @@ static inline uint64_t horon_event_of_message(uint8_t verb, int rank)
     return (uint64_t)verb << 32 | (uint32_t)rank;
 }
 
+/** Likewise of a join's, which is no operation: a hash by the rarest chance only. */
+#define HORON_EVENT_OF_JOIN (UINT64_MAX - 1)
+
 struct horon_event {
     uint64_t time_ns;
-    uint64_t subject; /* the hash of the operation's name, or of a message; 0: none */
+    uint64_t subject; /* the hash of the operation's name, or of a message or a join; 0: none */
     uint64_t value;   /* below 2^48: its low bits are kept */
     int32_t other;
     uint32_t team; /* the id of the operation's process set; FAILED: the engine's team */

@@ -126,7 +126,8 @@ static void print_begin(struct horon_timeline *timeline, const struct horon_time
 {
     char upper[32];
     size_t length = 0;
-    for (const char *c = horon_verb_name((horon_verb_t)verb); *c; c++)
+    const bool joins = row->subject == HORON_EVENT_OF_JOIN;
+    for (const char *c = joins ? "join" : horon_verb_name((horon_verb_t)verb); *c; c++)
         if (isalnum((unsigned char)*c) && length + 1 < sizeof upper)
             upper[length++] = (char)toupper((unsigned char)*c);
     upper[length] = 0;
@@ -210,6 +211,8 @@ static void print_process(struct horon_timeline *timeline, const struct horon_ti
     print(timeline, "\"args\": {\"name\": \"");
     if (row->subject == SUBJECT_IN_ORDER)
         print(timeline, "in order");
+    else if (row->subject == HORON_EVENT_OF_JOIN)
+        print(timeline, "join");
     else if (is_of_messages(row))
         print(timeline, "%s, rank %u", horon_verb_name((horon_verb_t)(row->subject >> 32)),
               (unsigned)(uint32_t)row->subject);
@@ -384,8 +387,9 @@ static void end_in_order(struct horon_timeline *timeline, const struct horon_tim
     print_end(timeline, row, event->time_ns, event);
 }
 
-/* Messages with one rank may overlap: then one lies within the other in the picture. */
-static void begin_message(struct horon_timeline *timeline, const struct horon_event *event)
+/* A message, as it begins, or a join, when it is submitted: all of it is waiting. Those of one row
+ * may overlap: then one lies within the other in the picture. */
+static void begin_whole(struct horon_timeline *timeline, const struct horon_event *event)
 {
     struct horon_timeline_row *row = row_of(timeline, event, event->subject);
     if (!row)
@@ -394,7 +398,7 @@ static void begin_message(struct horon_timeline *timeline, const struct horon_ev
     print_begin(timeline, row, "", event->verb, event->time_ns);
 }
 
-static void end_message(struct horon_timeline *timeline, const struct horon_event *event)
+static void end_whole(struct horon_timeline *timeline, const struct horon_event *event)
 {
     struct horon_timeline_row *row = find_row(timeline, event->team, event->subject);
     if (!row || !row->open)
@@ -406,8 +410,8 @@ static void end_message(struct horon_timeline *timeline, const struct horon_even
 static void end(struct horon_timeline *timeline, const struct horon_event *event)
 {
     assert(event->verb < HORON_VERB_COUNT);
-    if (horon_verb_rows[event->verb].paired) {
-        end_message(timeline, event);
+    if (horon_verb_rows[event->verb].paired || event->subject == HORON_EVENT_OF_JOIN) {
+        end_whole(timeline, event);
         return;
     }
     struct horon_timeline_row *row = find_row(timeline, event->team, event->subject);
@@ -440,14 +444,16 @@ void horon_timeline_add(struct horon_timeline *timeline, const struct horon_even
 {
     assert(event->kind < HORON_EVENT_KINDS);
     timeline->last_ns = event->time_ns;
-    if (event->kind == HORON_EVENT_TAKEN && event->other == HORON_EVENT_NAMED)
+    if (event->kind == HORON_EVENT_TAKEN && event->subject == HORON_EVENT_OF_JOIN)
+        begin_whole(timeline, event);
+    else if (event->kind == HORON_EVENT_TAKEN && event->other == HORON_EVENT_NAMED)
         take(timeline, event);
     else if (event->kind == HORON_EVENT_DECIDED)
         decide(timeline, event);
     else if (event->kind == HORON_EVENT_BEGUN && event->other == HORON_EVENT_NAMED)
         begin_batch(timeline, event);
     else if (event->kind == HORON_EVENT_BEGUN && event->other == HORON_EVENT_MESSAGE)
-        begin_message(timeline, event);
+        begin_whole(timeline, event);
     else if (event->kind == HORON_EVENT_BEGUN)
         add_batch(timeline, event, 1, true);
     else if (event->kind == HORON_EVENT_ENDED)
@@ -465,7 +471,7 @@ void horon_timeline_lose(struct horon_timeline *timeline, uint64_t events)
     char args[64];
     for (size_t i = 0; i < timeline->row_room; i++) {
         struct horon_timeline_row *row = &timeline->rows[i];
-        if (row->pid && !is_of_messages(row))
+        if (row->pid && !is_of_messages(row) && row->subject != HORON_EVENT_OF_JOIN)
             row->open = row->open > 0; /* what waits behind it has not been drawn */
         for (; row->pid && row->open; row->open--)
             print_end(timeline, row, timeline->last_ns, NULL);

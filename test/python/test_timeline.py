@@ -25,6 +25,7 @@ def rank_writes(directory):
         horon.allgather(x, name="rows")
         horon.broadcast(x, 0, name="weights")
         horon.barrier()
+        horon.join()
         horon.stop_timeline()
         path = str(directory / "second.json")
     horon.stop_timeline()  # does nothing
@@ -69,6 +70,7 @@ def test_timeline_has_horovods_rows_per_name(run_ranks, tmp_path):
         assert rows["allgather.rows"] == ["NEGOTIATE_ALLGATHER", "ALLGATHER"]
         assert rows["broadcast.weights"] == ["NEGOTIATE_BROADCAST", "BROADCAST"]
         assert rows["barrier"] == ["NEGOTIATE_BARRIER", "BARRIER"]
+        assert rows["join"] == ["JOIN"]
         assert not any("late" in of for of in rows)
         cycles = [event for event in events if event.get("name") == "CYCLE_START"]
         assert bool(cycles) == (round_ == 0)

@@ -96,7 +96,7 @@ static void test_engine_that_has_joined_tells_nothing_of_what_others_do(void **s
 {
     (void)state;
     struct heard heard;
-    struct world *world = make(&heard, HORON_LOG_WARN);
+    struct world *world = make(&heard, HORON_LOG_TRACE);
     int seen[HORON_EVENT_KINDS] = {0};
     struct horon_event_reader reader = {0};
     struct horon_event event;
@@ -112,8 +112,14 @@ static void test_engine_that_has_joined_tells_nothing_of_what_others_do(void **s
     joins[0] = world_join(world, 0, horon_engine_job(world->ranks[0].engine));
     assert_true(world_turn_until(world, joins, 2));
     const struct horon_events *events = horon_engine_events(world->ranks[1].engine);
-    while (horon_events_read(events, &reader, &event, &missed))
+    while (horon_events_read(events, &reader, &event, &missed)) {
         seen[event.kind]++;
+        if (event.kind == HORON_EVENT_TAKEN || event.kind == HORON_EVENT_ENDED)
+            assert_true(event.subject == HORON_EVENT_OF_JOIN);
+    }
+    horon_engine_progress(world->ranks[1].engine);
+    assert_non_null(strstr(heard.all, ": ended join: elements 0, status 0"));
+    assert_null(strstr(heard.all, "barrier"));
     assert_int_equal(seen[HORON_EVENT_DECIDED], 0);
     assert_int_equal(seen[HORON_EVENT_BEGUN], 0);
     assert_int_equal(seen[HORON_EVENT_ENDED], 1); /* its join */

@@ -203,7 +203,6 @@ static void test_timeline_draws_in_order_operations_as_they_run(void **state)
     assert_string_equal(drawn(bed), "1:BROADCAST@2 1:end@3" ELEMENTS);
 }
 
-/* The second one waits until the first is over; a number is their name only once it is its turn. */
 /* A row for each rank and direction; those of one may overlap, and some are lost. */
 static void test_timeline_draws_messages_by_rank_and_direction(void **state)
 {
@@ -228,6 +227,24 @@ static void test_timeline_draws_messages_by_rank_and_direction(void **state)
     assert_string_equal(drawn(bed), "");
 }
 
+/* Which have the verb of a barrier, for want of one. */
+static void test_timeline_draws_joins_apart_from_barriers(void **state)
+{
+    struct bed *bed = *state;
+    tell(bed, HORON_EVENT_TAKEN, HORON_BARRIER, HORON_EVENT_OF_JOIN, HORON_EVENT_NAMED);
+    assert_true(has_text(bed, "\"pid\": 1, \"args\": {\"name\": \"join\"}}"));
+    tell(bed, HORON_EVENT_TAKEN, HORON_BARRIER, 0, HORON_EVENT_NAMED);
+    tell(bed, HORON_EVENT_ENDED, HORON_BARRIER, HORON_EVENT_OF_JOIN, HORON_OK);
+    tell(bed, HORON_EVENT_ENDED, HORON_BARRIER, 92, HORON_OK);
+    assert_string_equal(drawn(bed),
+                        "1:JOIN@1 2:NEGOTIATE_BARRIER@2 1:end@3" ELEMENTS "2:end@4" ELEMENTS);
+    tell(bed, HORON_EVENT_TAKEN, HORON_BARRIER, HORON_EVENT_OF_JOIN, HORON_EVENT_NAMED);
+    tell(bed, HORON_EVENT_TAKEN, HORON_BARRIER, HORON_EVENT_OF_JOIN, HORON_EVENT_NAMED);
+    horon_timeline_lose(&bed->timeline, 9); /* the second one has been refused */
+    assert_string_equal(drawn(bed), "1:JOIN@5 1:JOIN@6 1:end@6 1:end@6 0!LOST_EVENTS@6 ");
+}
+
+/* The second one waits until the first is over; a number is their name only once it is its turn. */
 static void test_timeline_draws_barriers_without_names_after_each_other(void **state)
 {
     struct bed *bed = *state;
@@ -332,6 +349,7 @@ int main(void)
         TEST(test_timeline_goes_on_behind_what_never_began),
         TEST(test_timeline_draws_in_order_operations_as_they_run),
         TEST(test_timeline_draws_messages_by_rank_and_direction),
+        TEST(test_timeline_draws_joins_apart_from_barriers),
         TEST(test_timeline_draws_barriers_without_names_after_each_other),
         TEST(test_timeline_leaves_out_what_began_before_it),
         TEST(test_timeline_ends_what_is_under_way_where_events_are_lost),
