@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tests that docs/horovod-tests.md names are there, and its counts are right."""
+"""The tests that docs/horovod-tests.md names are there, and it counts them right."""
 
 import ast
 import re
@@ -8,6 +8,8 @@ import tap
 import tree
 
 PAGE = "docs/horovod-tests.md"
+WORDS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+GPU = ("needs a GPU", "needs two GPUs")
 NAMED = re.compile(r"`(test/python/\w+\.py)::(\w+)`")
 
 
@@ -53,13 +55,48 @@ def test_named_tests_are_there():
     tree.assert_none(problems(page, functions), f"wrong rows in {PAGE}")
 
 
-def test_named_tests_are_counted():
-    page = tree.text(PAGE)
+def number(word):
+    return int(word) if word.isdigit() else WORDS.index(word) + 1
+
+
+def miscounted(page):
+    """What the prose counts otherwise than the table has it."""
     every = rows(page)
-    found = re.search(r"Of the (\d+) tests (\d+) have a counterpart", page)
-    assert found, f"{PAGE} does not say how many tests have a counterpart"
-    counted = (len(every), sum(bool(row[1]) for row in every))
-    assert tuple(map(int, found.groups())) == counted, f"{PAGE} has {counted}"
+    lone = [remark for _, counterparts, remark in every if not counterparts]
+    counted = {
+        "names": len(every),
+        "tests": len(every),
+        "have a counterpart": len(every) - len(lone),
+        "need GPUs": sum(remark.startswith(GPU) for remark in lone),
+        "asserts nothing": sum(remark.startswith("asserts nothing") for remark in lone),
+    }
+    if counted["need GPUs"] + counted["asserts nothing"] != len(lone):
+        return ["a row without a counterpart is of neither kind that the prose counts"]
+    prose = " ".join(line for line in page.splitlines() if not line.startswith("|"))
+    wrong = []
+    for what, wanted in counted.items():
+        found = re.findall(rf"\b(\d+|{'|'.join(WORDS)})\s+{what}\b", prose)
+        if [number(word) for word in found] != [wanted]:
+            wrong.append(f"{what}: {wanted} in the table, in the prose {found}")
+    return wrong
+
+
+def test_named_tests_are_counted():
+    tree.assert_none(miscounted(tree.text(PAGE)), f"wrong numbers in {PAGE}")
+
+
+def test_named_tests_that_are_counted_wrong_are_found():
+    head = "2 names. Of the 2 tests {} have a counterpart. Of the others {} need GPUs, {} asserts"
+    table = "| a | b | c |\n|---|---|---|\n| `test_x` | here | |\n| `test_y` | | {} |"
+    page = f"{head} nothing.\n{table}"
+    assert not miscounted(page.format("one", 1, 0, "needs a GPU"))
+    assert not miscounted(page.format(1, 0, "one", "asserts nothing of it"))
+    for numbers in ((2, 1, 0), ("one", "two", 0), (1, 1, "one"), (1, "some", 0)):
+        (found,) = miscounted(page.format(*numbers, "needs two GPUs"))
+        assert " in the table" in found, found
+    assert "neither" in miscounted(page.format(1, 1, 0, "because"))[0]
+    found = miscounted(page.format(1, 1, 0, "needs a GPU").replace("2 names", "3 names"))
+    assert found == ["names: 2 in the table, in the prose ['3']"], found
 
 
 def test_named_tests_that_are_wrong_are_found():
