@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libhoron.so exports what horon.h declares, and nothing else, and is hardened; no state outlives a
-context."""
+"""libhoron.so exports what horon.h declares, and nothing else; what is installed is hardened; no
+state outlives a context."""
 
 import re
-import subprocess
+import shutil
+import tempfile
+from pathlib import Path
 
 import tap
 import tree
+from hardening import assert_fortified, assert_hardened, is_linked, output
 
 HEADER = "include/horon/horon.h"
 
@@ -23,10 +26,6 @@ def declared():
     header = re.sub(r"/\*.*?\*/", "", tree.text(HEADER), flags=re.S)
     header = re.sub(r"^\s*#.*?[^\\]$", "", header, flags=re.S | re.M)
     return set(re.findall(r"HORON_API\b[^;{(]*?(\w+)\s*\(", header))
-
-
-def output(*command):
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def shared_library():
@@ -49,48 +48,76 @@ def test_exports_stay_when_a_plugin_is_closed():
     assert any("NODELETE" in row for row in flags), flags
 
 
-def segments_of(library):
-    """-> {type: flags}, as "RW", of the program headers"""
-    rows = output("readelf", "-lW", str(library)).splitlines()
-    found = (re.match(r"^  ([A-Z_]+) +(?:0x\w+ +){5}([RWE ]{3}) ", row) for row in rows)
-    return {match[1]: match[2].replace(" ", "") for match in found if match}
+def installed():
+    """What is linked in this build, and goes to users."""
+    found = [Path(name) for name in tree.installed() if is_linked(Path(name))]
+    return tap.need(found, "this build made nothing that is installed")
 
 
-def imports_of(library):
-    rows = output("nm", "-D", "--undefined-only", str(library)).splitlines()
-    return {row.split()[-1].partition("@")[0] for row in rows}
+def test_exports_installed_are_all_looked_at():
+    names = {path.name.partition(".so")[0] for path in installed()}
+    programs = {"horonrun", "horon-info", "horon-perf"}
+    assert {"libhoron", *programs} <= names, names
 
 
-def assert_hardened(made):
-    segments, dynamic = segments_of(made), output("readelf", "-d", str(made))
-    assert "LOAD" in segments, f"{made}: {segments}"
-    assert "GNU_RELRO" in segments, f"{made}: what is only relocated stays writable"
-    assert re.search(r"\(BIND_NOW\)|\(FLAGS\).*BIND_NOW|\(FLAGS_1\).*NOW", dynamic), dynamic
-    assert segments.get("GNU_STACK") == "RW", f"{made}: the stack is {segments.get('GNU_STACK')}"
-    assert "__stack_chk_fail" in imports_of(made), f"{made}: no function protects its stack"
+def test_exports_installed_are_hardened():
+    for made in installed():
+        assert_hardened(made)
 
 
-def test_exports_library_is_hardened():
-    """What the linker was asked for is in the file, however this build came by its flags."""
-    assert_hardened(shared_library())
-
-
-def test_exports_programs_are_hardened_and_lie_anywhere():
-    for name in ("horonrun", "horon-info", "horon-perf"):
-        program = tap.need(tree.built(name), f"this build made no {name}")
-        assert_hardened(program)
-        assert "DYN" in output("readelf", "-hW", str(program)), f"{name} lies at one address"
-
-
-def test_exports_library_checks_sizes_where_it_is_optimised():
-    library = shared_library()
+def test_exports_installed_check_sizes_where_they_are_optimised():
     commands = [row["command"] for row in tree.compile_commands() if "libhoron" in row["command"]]
     if not any(re.search(r" -O[1-3s] ", row) for row in commands):
         raise tap.Skip("FORTIFY needs an optimised build")
     if any(" -fsanitize=" in row for row in commands):
         raise tap.Skip("a sanitizer checks more by itself")
-    checked = sorted(name for name in imports_of(library) if re.match(r"__\w+_chk$", name))
-    assert [name for name in checked if name != "__stack_chk_fail"], "no call is fortified"
+    for made in installed():
+        assert_fortified(made)
+
+
+SOURCE = """#include <string.h>
+int main(int count, char **words)
+{
+    char text[8];
+    memcpy(text, words[0], (size_t)count);
+    return strlen(text) == 7;
+}
+"""
+HARD = [
+    *("-O2", "-fPIE", "-pie", "-fstack-protector-all", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=2"),
+    *("-Wl,-z,relro", "-Wl,-z,now", "-Wl,-z,noexecstack"),
+]
+SOFT = {
+    ("-fPIE", "-fno-pie", "-no-pie"): "lies at one address",
+    ("-fstack-protector-all", "-fno-stack-protector"): "no function protects its stack",
+    ("-D_FORTIFY_SOURCE=2",): "no call is fortified",
+    ("-Wl,-z,relro", "-Wl,-z,norelro"): "stays writable",
+    ("-Wl,-z,now", "-Wl,-z,lazy"): "while it runs",
+    ("-Wl,-z,noexecstack", "-Wl,-z,execstack"): "the stack is RWE",
+}
+
+
+def softness(folder, *flags):
+    """What is wrong with a program that is built so, or ""."""
+    source, made = folder / "main.c", folder / "main"
+    source.write_text(SOURCE, encoding="utf-8")
+    output("cc", *flags, str(source), "-o", str(made))
+    assert is_linked(made) and not is_linked(source)
+    try:
+        assert_hardened(made)
+        assert_fortified(made)
+    except AssertionError as error:
+        return str(error)
+    return ""
+
+
+def test_exports_what_is_not_hardened_is_found():
+    tap.need(shutil.which("cc"), "there is no cc")
+    with tempfile.TemporaryDirectory() as folder:
+        assert softness(Path(folder), *HARD) == ""
+        for (hard, *soft), text in SOFT.items():
+            found = softness(Path(folder), *(flag for flag in HARD if flag != hard), *soft)
+            assert text in found, (hard, found)
 
 
 def test_exports_begin_with_horon():

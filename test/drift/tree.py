@@ -58,6 +58,12 @@ def built(name):
     return found[0] if found else None
 
 
+def installed():
+    """The files that the build installs, wherever they are now; none if there is no build."""
+    path = BUILD / "meson-info" / "intro-installed.json"
+    return sorted(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else []
+
+
 def compile_commands():
     """The entries of what the build compiles; none if there is no build."""
     path = BUILD / "compile_commands.json"

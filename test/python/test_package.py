@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The installed package: what it needs, what it shows, and that no file of it is forgotten."""
 
+import importlib.metadata
 import inspect
 import re
 import shutil
@@ -14,6 +15,10 @@ import pytest
 from conftest import clean_environment
 
 ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "test" / "drift"))
+
+import hardening  # noqa: E402
+
 SOURCE = ROOT / "framework_ops"
 EXTENSION = Path(horon._horon.__file__)
 
@@ -109,6 +114,27 @@ def test_extension_is_never_unloaded():
         pytest.skip("no readelf")
     flags = re.findall(r"\(FLAGS_1\)\s+Flags:(.*)", run("readelf", "-d", str(EXTENSION)))
     assert any("NODELETE" in row for row in flags), flags
+
+
+def linked_files():
+    """The extension, and what else of the wheel is linked: its programs."""
+    try:
+        files = importlib.metadata.files("horon") or []
+    except importlib.metadata.PackageNotFoundError:
+        files = []
+    paths = {Path(file.locate()).resolve() for file in files} | {EXTENSION.resolve()}
+    return sorted(path for path in paths if hardening.is_linked(path))
+
+
+def test_wheel_is_hardened():
+    if not (shutil.which("readelf") and shutil.which("nm")):
+        pytest.skip("no readelf, or no nm")
+    made = linked_files()
+    assert EXTENSION.resolve() in made
+    for path in made:
+        hardening.assert_hardened(path)
+        if not hardening.is_sanitized(path):
+            hardening.assert_fortified(path)
 
 
 def test_package_works_without_numpy_and_torch():
