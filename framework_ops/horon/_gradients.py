@@ -88,7 +88,7 @@ _MOVES = {
 
 
 _WITHDRAWN = (_horon.STATUSES["ERR_CANCELLED"], "CANCELLED", None, None, "", "")
-_AFTER_NAME = "\0"  # in what a rank tells the others about its failure
+_AFTER_NAME = "\n"  # in what a rank tells the others about its failure
 
 NAMES_MAX = 8  # of the gradients that one text is about
 PREDIVIDE_MAX = 2.0**126  # float32 has the inverse without a loss
@@ -357,7 +357,7 @@ class GradientExchange:
     def cause(self):
         """-> what the other ranks are told: the operation's name, or "", and why"""
         _, text, about = self.failure
-        return about[-1].replace(_AFTER_NAME, "") + _AFTER_NAME + text[:CAUSE_CHARACTERS_MAX]
+        return about[-1].replace(_AFTER_NAME, " ") + _AFTER_NAME + text[:CAUSE_CHARACTERS_MAX]
 
     def fail(self, error):
         """What has begun is finished, not withdrawn: a rank that is late, or steps, has no part in

@@ -17,7 +17,7 @@ from horon import _horon, _plain
 from horon._names import operation_name, part_name
 from horon._staging import refuse_joined
 from horon._world import global_process_set, team_of
-from horon.exceptions import HorovodInternalError, describe, tell_about
+from horon.exceptions import HorovodInternalError, clean, describe, tell_about
 
 try:  # functions and classes of a script's __main__ pickle only this way
     import cloudpickle
@@ -53,7 +53,7 @@ def _allgather_bytes(team, name, data):
 
 
 def _text(view):
-    return bytes(view).decode(errors="replace")
+    return clean(bytes(view).decode(errors="replace"))
 
 
 def begin_allgather_texts(team, name, text, begun):
@@ -82,7 +82,8 @@ def _raise_causes(team, name, causes, kind, differing=(), root=None):
     failed = [rank for rank, cause in causes.items() if cause]
     if not failed:
         return
-    error = kind(f"'{name}' failed: " + "; ".join(f"rank {r}: {causes[r]}" for r in failed))
+    told = "; ".join(f"rank {rank}: {clean(causes[rank])}" for rank in failed)
+    error = kind(f"'{name}' failed: {told}")
     rank = failed[0]
     if rank in differing:
         raise _about(team, error, name, *sorted((rank, root)), "ERR_MISMATCH", "DESCRIPTION")

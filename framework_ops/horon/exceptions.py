@@ -81,6 +81,16 @@ def operation_of(error: BaseException) -> str:
     return error.name if about_of(error) else ""
 
 
+_CONTROLS = {
+    code: "?" for code in (*range(ord(" ")), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"
+}
+
+
+def clean(text: str) -> str:
+    """A text of another rank, without what a terminal would obey."""
+    return text.translate(_CONTROLS)
+
+
 def text_of(error: BaseException) -> str:
     """What an exception says, or the name of its class: never nothing, and never an error."""
     try:

@@ -266,6 +266,29 @@ def test_an_error_without_a_text_keeps_no_rank_waiting(run_ranks):
     run_ranks(2, rank_refusing_without_a_text)
 
 
+class _Loud(Exception):
+    def __str__(self):
+        return "\x1b]0;name\x07 \x9b1m \u00e4\n\tend"
+
+
+class _RefusingLoudly:
+    def __reduce__(self):
+        raise _Loud
+
+
+def rank_refusing_loudly():
+    horon.init()
+    mine = _RefusingLoudly() if horon.rank() == 0 else 1
+    with pytest.raises(pickle.PicklingError) as caught:
+        horon.allgather_object(mine)
+    return str(caught.value)
+
+
+def test_what_another_rank_says_commands_no_terminal(run_ranks):
+    for text in run_ranks(2, rank_refusing_loudly):
+        assert text.endswith("its object: _Loud: ?]0;name? ?1m \u00e4\n\tend")
+
+
 # ---- States: plain data, and tensors beside it ----
 
 
@@ -315,8 +338,8 @@ def rank_state():
     with pytest.raises(ValueError, match=f"^'other' failed: {wants}$") as caught:
         _objects.compare(team, rank, 1, "other", "", difference)
     assert_about(caught.value, "ERR_MISMATCH", "DESCRIPTION", 0, 1, "other")
-    with pytest.raises(ValueError, match=r"^'wrong' failed: rank 1: why$") as caught:
-        _objects.compare(team, 0, 1, "wrong", "why" * (rank == 1), difference)
+    with pytest.raises(ValueError, match=r"^'wrong' failed: rank 1: why\?$") as caught:
+        _objects.compare(team, 0, 1, "wrong", "why\x9b" * (rank == 1), difference)
     assert_about(caught.value, "ERR_INVALID", "ARGUMENT", 1, None, "wrong")
 
 
