@@ -82,6 +82,22 @@ static uint64_t rows_for(const struct horon_channel *channel, int rank)
     return horon_verb_of(&op->agreed)->ahead == HORON_AHEAD_SPLITS ? op->ahead[rank] : *op->ahead;
 }
 
+void horon_alltoall_move(struct horon_alltoall *state, enum horon_alltoall_reached to)
+{
+    static const unsigned legal[] = {
+        [HORON_ALLTOALL_BEGUN] = 1u << HORON_ALLTOALL_BEGUN | /* it had left the one before */
+                                 1u << HORON_ALLTOALL_LINKED | 1u << HORON_ALLTOALL_PLACED,
+        [HORON_ALLTOALL_LINKED] = 1u << HORON_ALLTOALL_PLACED,
+        [HORON_ALLTOALL_PLACED] = 1u << HORON_ALLTOALL_BEGUN};
+    const bool between_hosts = state->peer_count > 0;
+    assert(legal[state->reached] & 1u << to);
+    assert(to != HORON_ALLTOALL_LINKED || between_hosts);
+    assert(to != HORON_ALLTOALL_PLACED ||
+           between_hosts == (state->reached == HORON_ALLTOALL_LINKED));
+    assert(to == HORON_ALLTOALL_BEGUN || state->rounds.begun == 0);
+    state->reached = to;
+}
+
 static void begin(struct horon_channel *channel)
 {
     struct horon_alltoall *state = horon_alltoall_of(channel);
@@ -99,7 +115,7 @@ static void begin(struct horon_channel *channel)
         state->given += team->host_of[rank] == team->host ? rows : 0;
     }
     assert(state->give_at[team->size] <= op->count);
-    state->linked = state->placed = false;
+    horon_alltoall_move(state, HORON_ALLTOALL_BEGUN);
     state->most = 0;
     state->small = team->host_count == 1;
     for (int i = 0; i < state->peer_count; i++) {
@@ -340,7 +356,7 @@ static horon_status_t place(struct horon_channel *channel, struct horon_error *e
         state->out = NULL;
     if (is_in_place(channel, state) && !state->small && !keeps_own_for_last(channel))
         move_own(channel, state);
-    state->placed = true;
+    horon_alltoall_move(state, HORON_ALLTOALL_PLACED);
     return HORON_OK;
 }
 
@@ -433,11 +449,11 @@ static horon_status_t turn(struct horon_channel *channel, bool *moved_out,
 
 static horon_status_t post(struct horon_channel *channel, uint64_t chunk, struct horon_error *error)
 {
-    horon_status_t status = horon_alltoall_link(channel, error);
-    if (status == HORON_OK && chunk == 0)
-        status = horon_alltoall_begin_runs(channel, error);
-    if (status != HORON_OK)
-        return status;
+    if (horon_alltoall_of(channel)->reached == HORON_ALLTOALL_BEGUN) {
+        const horon_status_t status = horon_alltoall_begin_runs(channel, error);
+        if (status != HORON_OK)
+            return status;
+    }
     copy_in(channel, chunk);
     horon_pipeline_say_posted(channel, chunk);
     return HORON_OK;
@@ -448,7 +464,7 @@ static horon_status_t exchange(struct horon_channel *channel, uint64_t chunk,
 {
     const bool is_last = chunk + 1 == channel->pipeline.chunks;
     horon_status_t status = HORON_OK;
-    if (!horon_alltoall_of(channel)->placed) {
+    if (horon_alltoall_of(channel)->reached != HORON_ALLTOALL_PLACED) {
         status = horon_alltoall_learn_rows(channel, error);
         if (status == HORON_OK)
             status = place(channel, error);
@@ -482,10 +498,10 @@ static bool waits_for(const struct horon_channel *channel, int rank)
                horon_pipeline_is_last(channel, team->local_rank_of[rank]);
     for (int i = 0; i < state->peer_count; i++) {
         const struct horon_alltoall_peer *peer = &state->peers[i];
-        if (peer->rank == rank && !state->linked)
+        if (peer->rank == rank && state->reached == HORON_ALLTOALL_BEGUN)
             return horon_alltoall_meets(channel, rank) && !team->mux_of[rank];
-        if (peer->rank == rank && !state->placed) /* others take nothing either before they know */
-            return !peer->take.announced.done;
+        if (peer->rank == rank && state->reached == HORON_ALLTOALL_LINKED)
+            return !peer->take.announced.done; /* others take nothing either before they know */
         if (peer->rank == rank)
             return !peer->give.announced.done || horon_alltoall_waits_in_rounds(channel, rank);
     }

@@ -49,12 +49,13 @@ bool horon_alltoall_meets(const struct horon_channel *channel, int peer)
     return horon_alltoall_gives(channel, self, peer) || horon_alltoall_gives(channel, peer, self);
 }
 
-horon_status_t horon_alltoall_link(const struct horon_channel *channel, struct horon_error *error)
+/* @return OK: there is a link to each of them | IN_PROGRESS | an error */
+static horon_status_t link_all(const struct horon_channel *channel, struct horon_error *error)
 {
-    struct horon_alltoall *state = horon_alltoall_of(channel);
+    const struct horon_alltoall *state = horon_alltoall_of(channel);
     const struct horon_team *team = channel->team;
     horon_status_t all = HORON_OK;
-    for (int i = 0; !state->linked && i < state->peer_count; i++) {
+    for (int i = 0; i < state->peer_count; i++) {
         const int peer = state->peers[i].rank;
         if (team->mux_of[peer] || !horon_alltoall_meets(channel, peer))
             continue;
@@ -64,7 +65,6 @@ horon_status_t horon_alltoall_link(const struct horon_channel *channel, struct h
         if (status == HORON_AGAIN)
             all = HORON_IN_PROGRESS;
     }
-    state->linked = all == HORON_OK;
     return all;
 }
 
@@ -135,9 +135,10 @@ horon_status_t horon_alltoall_begin_runs(struct horon_channel *channel, struct h
 {
     struct horon_alltoall *state = horon_alltoall_of(channel);
     const int self = channel->team->rank;
-    horon_status_t status = HORON_OK;
-    assert(state->linked);
-    assert(!state->placed || state->peer_count == 0);
+    horon_status_t status = link_all(channel, error);
+    if (status != HORON_OK)
+        return status;
+    horon_alltoall_move(state, HORON_ALLTOALL_LINKED);
     horon_transfers_clear(&state->rounds.transfers, channel, 0);
     for (int i = 0; i < state->peer_count && status == HORON_OK; i++) {
         struct horon_alltoall_peer *peer = &state->peers[i];
@@ -161,7 +162,7 @@ static uint64_t rounds_of(const struct horon_channel *channel, uint64_t count)
 void horon_alltoall_count_rounds(struct horon_channel *channel)
 {
     struct horon_alltoall *state = horon_alltoall_of(channel);
-    assert(state->placed);
+    assert(state->reached == HORON_ALLTOALL_PLACED);
     assert(state->rounds.begun == 0);
     for (int i = 0; i < state->peer_count; i++) {
         const struct horon_alltoall_peer *peer = &state->peers[i];

@@ -37,7 +37,15 @@ struct horon_alltoall_unit {
     size_t element_bytes;
 };
 
+/* How far the operation is on this rank. On one host there is nobody to link with or to tell. */
+enum horon_alltoall_reached {
+    HORON_ALLTOALL_BEGUN,
+    HORON_ALLTOALL_LINKED, /* to all on other hosts that a run is from or to: the words go out */
+    HORON_ALLTOALL_PLACED, /* rows and take_at are known, and the output is there */
+};
+
 struct horon_alltoall {
+    enum horon_alltoall_reached reached;
     struct horon_alltoall_unit unit;
     struct horon_alltoall_unit owed; /* of the operation that this rank has to settle */
     uint64_t owed_check;
@@ -49,12 +57,13 @@ struct horon_alltoall {
     uint64_t given;              /* rows that this rank gives its host */
     uint64_t most;               /* elements that a rank of this host gives another there at most */
     bool small;                  /* all that the ranks of the host give is in their small slots */
-    bool linked;                 /* to all on other hosts that a run is from or to */
-    bool placed;                 /* rows and take_at are known, and the output is there */
     struct horon_alltoall_peer *peers; /* [peer_count] those on other hosts, in this rank's order */
     int peer_count;
     struct horon_alltoall_rounds rounds;
 };
+
+/** The only function that changes how far it is; asserts that the move is a legal one. */
+void horon_alltoall_move(struct horon_alltoall *state, enum horon_alltoall_reached to);
 
 static inline struct horon_alltoall *horon_alltoall_of(const struct horon_channel *channel)
 {
@@ -91,9 +100,8 @@ static inline uint64_t horon_alltoall_take_count(const struct horon_alltoall *st
 
 /** Is there a run between this rank and @p peer? */
 bool horon_alltoall_meets(const struct horon_channel *channel, int peer);
-/** @return OK: there is a link to each of them | IN_PROGRESS | an error */
-horon_status_t horon_alltoall_link(const struct horon_channel *channel, struct horon_error *error);
-/** Sends the words ahead, and what needs not be asked for. */
+/** Once there is a link to each of them, sends the words ahead, and what needs not be asked for.
+ * @return OK: done | IN_PROGRESS: a link is being made | an error */
 horon_status_t horon_alltoall_begin_runs(struct horon_channel *channel, struct horon_error *error);
 /** @return OK: all that give to this rank have told how much, and the state's rows say it |
  * IN_PROGRESS | an error */
