@@ -27,11 +27,19 @@
 
 #define PAUSE_NS 1000000u /* when too many descriptors are on their way */
 
+enum end_state {
+    END_UNMET, /* there is no socket yet; between two members, and to oneself, never */
+    END_TALKS,
+    END_DONE, /* all has gone over it and come */
+    END_HUNG_UP
+};
+
 /* The other end of a socket: a member, seen by the leader; or the leader. */
 struct end {
     struct horon_share *share;
     int local_rank;
-    struct horon_watch watch; /* its fd is the boot's socket, or -1: none is left or yet there */
+    enum end_state state;
+    struct horon_watch watch; /* its fd is the boot's socket, while it talks and when it is done */
     int next_note;            /* to send: the leader's next one is about this local rank */
 };
 
@@ -63,11 +71,28 @@ static int rank_of(const struct end *end)
     return horon_topology_rank_here(end->share->topology, end->local_rank);
 }
 
+static void move(struct end *end, enum end_state to)
+{
+    static const unsigned legal[] = {
+        [END_UNMET] = 1u << END_TALKS | 1u << END_HUNG_UP,
+        [END_TALKS] = 1u << END_DONE | 1u << END_HUNG_UP,
+        [END_DONE] = 1u << END_HUNG_UP,
+        [END_HUNG_UP] = 1u << END_HUNG_UP}; /* it connects when the share has failed */
+    const struct horon_share *share = end->share;
+    assert(legal[end->state] & 1u << to);
+    assert((to == END_HUNG_UP) == (share->error.status != HORON_OK));
+    assert((to == END_HUNG_UP) == (end->watch.fd < 0));
+    assert(to != END_DONE || (share->awaited == 0 && end->next_note == note_count(share)));
+    assert(!end->watch.active);
+    end->state = to;
+}
+
 static void hang_up(struct end *end)
 {
     horon_pump_unwatch(end->share->options.pump, &end->watch);
     horon_fd_close(&end->share->boot->local[end->local_rank].socket);
     end->watch.fd = -1;
+    move(end, END_HUNG_UP);
 }
 
 /* Memory was refused: says whose it is, and what its user can do. */
@@ -126,6 +151,7 @@ static void flush(struct end *end)
     struct horon_pump *pump = share->options.pump;
     struct horon_error error = {0};
     horon_status_t status = HORON_OK;
+    assert(end->state == END_TALKS);
     assert(end->next_note >= 0 && end->next_note <= note_count(share));
     for (; end->next_note < note_count(share); end->next_note++) {
         const int about = leads(share) ? end->next_note : share->local_rank;
@@ -139,9 +165,10 @@ static void flush(struct end *end)
     }
     if (status == HORON_IN_PROGRESS)
         horon_pump_timer(pump, &share->timer, horon_clock_ns() + PAUSE_NS);
-    if (share->awaited == 0 && end->next_note == note_count(share))
+    if (share->awaited == 0 && end->next_note == note_count(share)) {
         horon_pump_unwatch(pump, &end->watch);
-    else if (status >= 0) /* what comes when all is here is not for this one, but for a team */
+        move(end, END_DONE);
+    } else if (status >= 0) /* what comes when all is here is not for this one, but for a team */
         status = horon_pump_watch(
             pump, &end->watch,
             (share->awaited > 0 ? EPOLLIN : 0) | (status == HORON_AGAIN ? EPOLLOUT : 0), &error);
@@ -153,7 +180,7 @@ static void flush_all(void *arg)
 {
     struct horon_share *share = arg;
     for (int i = 0; i < share->host_size; i++)
-        if (share->ends[i].watch.fd >= 0)
+        if (share->ends[i].state == END_TALKS)
             flush(&share->ends[i]);
 }
 
@@ -218,7 +245,7 @@ static void end_ready(void *arg, uint32_t events)
         status = take_one(end, &error);
     if (status >= 0)
         flush_all(end->share);
-    if (status >= 0 && end->watch.active && events & (EPOLLHUP | EPOLLERR))
+    if (status >= 0 && end->state == END_TALKS && events & (EPOLLHUP | EPOLLERR))
         status = horon_error_set(&error, HORON_ERR_PEER_LOST, "it hung up");
     if (status < 0)
         share_failed(end, &error);
@@ -306,13 +333,14 @@ void horon_share_connected(struct horon_share *share, int rank)
         return;
     struct end *end = &share->ends[local_rank];
     assert(horon_topology_is_here(share->topology, rank));
-    assert(end->watch.fd < 0);
+    if (share->error.status != HORON_OK) {
+        hang_up(end);
+        return;
+    }
     end->watch = (struct horon_watch){
         .ready = end_ready, .arg = end, .fd = share->boot->local[local_rank].socket};
-    if (share->error.status != HORON_OK)
-        hang_up(end);
-    else
-        flush(end);
+    move(end, END_TALKS);
+    flush(end);
 }
 
 int horon_share_awaited(const struct horon_share *share)
@@ -332,7 +360,7 @@ horon_status_t horon_share_state(const struct horon_share *share, struct horon_e
     bool over = share->awaited == 0;
     assert(share->awaited >= 0 && share->awaited < share->host_size);
     for (int i = 0; i < share->host_size && over; i++)
-        over = !share->ends[i].watch.active;
+        over = share->ends[i].state != END_TALKS;
     return over ? HORON_OK : HORON_AGAIN;
 }
 
