@@ -21,10 +21,11 @@ horon_status_t horon_context_refuse(struct horon_context *ctx, bool waits)
     horon_thread_forget();
     if (!ctx)
         return horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "the context is NULL");
-    if (atomic_load_explicit(&ctx->forked, memory_order_relaxed))
+    const enum horon_life life = horon_life_now(&ctx->life);
+    if (life == HORON_LIFE_FORKED)
         return horon_error_set(horon_thread_error(), HORON_ERR_FORKED,
                                "this context belongs to the parent process of this fork");
-    if (atomic_load_explicit(&ctx->closed, memory_order_relaxed))
+    if (life != HORON_LIFE_RUNNING)
         return horon_error_set(horon_thread_error(), HORON_ERR_CLOSED, "this context is shut down");
     if (waits && atomic_load_explicit(&ctx->calling_back, memory_order_relaxed) &&
         horon_context_on_progress_thread(ctx)) /* which sees its own mark */

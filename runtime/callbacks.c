@@ -11,7 +11,7 @@
 
 bool horon_context_on_progress_thread(const struct horon_context *ctx)
 {
-    return ctx->thread_runs && pthread_equal(ctx->thread, pthread_self());
+    return horon_life_has_thread(&ctx->life) && pthread_equal(ctx->thread, pthread_self());
 }
 
 void horon_callback_push(void *arg, struct horon_request *request)

@@ -78,9 +78,10 @@ static void unref(struct horon_context *ctx)
     assert(before >= 1);
     if (before != 1)
         return;
+    assert(!horon_life_has_thread(&ctx->life));
     horon_process_sets_deinit(ctx);
     /* In the child of a fork the links lie in memory that the parent's peers read, too. */
-    if (!atomic_load(&ctx->forked)) {
+    if (!horon_life_is_forked(&ctx->life)) {
         horon_engine_destroy(ctx->engine);
         horon_request_pool_deinit(&ctx->pool);
     }
@@ -290,19 +291,18 @@ static horon_status_t start_thread(struct horon_context *ctx, struct horon_error
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, failed,
                                      "cannot start the progress thread (is there memory for it; do "
                                      "ulimit -u and the cgroup's pids.max allow another thread?)");
-    assert(!ctx->thread_runs);
-    ctx->thread_runs = true;
+    horon_life_move(&ctx->life, HORON_LIFE_RUNNING);
     return HORON_OK;
 }
 
 static void tear_down(struct horon_context *ctx)
 {
-    if (ctx->thread_runs) {
-        atomic_store(&ctx->stop, true);
+    if (horon_life_has_thread(&ctx->life)) {
+        horon_life_move(&ctx->life, HORON_LIFE_STOPPING);
         horon_doorbell_ring(ctx->doorbell);
         pthread_join(ctx->thread, NULL);
-        ctx->thread_runs = false;
     }
+    horon_life_move(&ctx->life, HORON_LIFE_OVER);
     horon_recording_end(ctx);
     horon_fork_unregister(ctx);
     horon_loop_destroy(ctx->loop);
@@ -353,6 +353,8 @@ static void leave(struct horon_context *ctx)
 /* Leaves the job, and gives back what the context has of it. */
 static void end(struct horon_context *ctx)
 {
+    if (horon_life_now(&ctx->life) != HORON_LIFE_CLOSED) /* as it is at exit */
+        horon_life_move(&ctx->life, HORON_LIFE_CLOSED);
     HORON_LOG_DEBUG(&ctx->log, "leaving the job, with %u requests in flight",
                     (unsigned)(atomic_load(&ctx->posted) - atomic_load(&ctx->landed)));
     leave(ctx);
@@ -508,8 +510,7 @@ void horon_context_destroy(horon_context_t *ctx)
 {
     if (!ctx)
         return;
-    atomic_store(&ctx->closed, true);
-    if (!atomic_load(&ctx->forked))
+    if (!horon_life_is_forked(&ctx->life))
         end(ctx);
     unref(ctx);
 }

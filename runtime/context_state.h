@@ -12,6 +12,7 @@
 #include "engine/pool.h"
 #include "host/note.h"
 #include "late_bell.h"
+#include "life.h"
 #include "loop.h"
 #include "process_sets.h"
 #include "yields.h"
@@ -61,16 +62,14 @@ struct horon_context {
     _Atomic uint32_t deaths;      /* local ranks whose process ended, not yet told to the engine */
     _Atomic uint8_t *dead;        /* [local size] how; deaths.c */
     _Atomic bool disarmed, minds; /* own thread: watches no links; wakes by itself to look */
-    _Atomic bool stop;
-    _Atomic bool closed;       /* destroyed: calls fail */
-    _Atomic bool forked;       /* this is a child of the process that created it */
+    _Atomic uint8_t life;         /* enum horon_life */
     _Atomic bool calling_back; /* the progress thread is in users' callbacks, and drives nothing */
     struct horon_request *_Atomic to_finish; /* ended, callbacks not yet called; newest first */
     pthread_t thread;
     uint64_t stall_look_ns;               /* the progress thread's: when it looks for stalls next */
     uint64_t link_look_ns;                /* and when it asks links whether their hosts answer */
     uint64_t deaths_look_ns, deaths_ends; /* likewise for core files; ends until the last look */
-    bool woken_by_links, thread_runs;     /* likewise: what ended its sleep; and is it there */
+    bool woken_by_links;                  /* likewise: what ended its sleep */
     pthread_mutex_t recording_lock; /* guards that timelines begin and end one after another */
     struct horon_recording *_Atomic recording; /* NULL: no timeline is written; recording.c */
     struct horon_context *fork_next;           /* list in fork.c */

@@ -93,9 +93,9 @@ horon_status_t horon_context_exit(horon_context_t *ctx, const char *reason)
 {
     if (!ctx || !reason)
         return HORON_ERR_INVALID;
-    if (atomic_load(&ctx->forked))
+    if (horon_life_is_forked(&ctx->life))
         return HORON_ERR_FORKED;
-    if (atomic_load(&ctx->closed))
+    if (horon_life_now(&ctx->life) != HORON_LIFE_RUNNING)
         return HORON_ERR_CLOSED;
     announce_exit(ctx, reason);
     return HORON_OK;
@@ -106,7 +106,7 @@ static void leave_with_process(int status, void *arg)
     struct horon_context *ctx = arg;
     const int kept = status & 0xff; /* what the parent is told */
     char reason[80];
-    if (status == 0 || atomic_load(&ctx->forked)) {
+    if (status == 0 || horon_life_is_forked(&ctx->life)) {
         horon_context_destroy(ctx);
         return;
     }
@@ -122,11 +122,11 @@ void horon_context_destroy_at_exit(horon_context_t *ctx)
 {
     if (!ctx)
         return;
-    if (atomic_load(&ctx->forked) || on_exit(leave_with_process, ctx) != 0) {
+    if (horon_life_is_forked(&ctx->life) || on_exit(leave_with_process, ctx) != 0) {
         horon_context_destroy(ctx);
         return;
     }
-    atomic_store(&ctx->closed, true);
+    horon_life_move(&ctx->life, HORON_LIFE_CLOSED);
     horon_token_take(ctx);
     horon_engine_end_requests(ctx->engine);
     horon_token_release(ctx);

@@ -29,7 +29,7 @@ static void in_parent(void)
 static void in_child(void)
 {
     for (struct horon_context *ctx = contexts; ctx; ctx = ctx->fork_next) {
-        atomic_store(&ctx->forked, true);
+        horon_life_move(&ctx->life, HORON_LIFE_FORKED);
         horon_boot_close_in_child(&ctx->boot);
         horon_loop_close_in_child(ctx->loop);
         horon_late_bell_close(ctx);

@@ -60,7 +60,7 @@ static void on_late(void *arg, int fd, int events)
 
 horon_status_t horon_late_bell_begin(struct horon_context *ctx, struct horon_error *error)
 {
-    assert(!ctx->thread_runs);
+    assert(horon_life_now(&ctx->life) == HORON_LIFE_JOINING);
     assert(ctx->late_bell.timer < 0);
     const int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     if (timer < 0)
@@ -74,7 +74,7 @@ horon_status_t horon_late_bell_begin(struct horon_context *ctx, struct horon_err
 
 void horon_late_bell_close(struct horon_context *ctx)
 {
-    assert(!ctx->thread_runs || atomic_load(&ctx->forked)); /* else it looks at the timer */
+    assert(!horon_life_has_thread(&ctx->life)); /* else it looks at the timer */
     if (ctx->late_bell.timer >= 0)
         close(ctx->late_bell.timer);
     ctx->late_bell.timer = -1;

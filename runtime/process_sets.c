@@ -391,7 +391,7 @@ static void looked(const horon_context_t *ctx)
 /* In the child of a fork the lock may be that of a thread that is not there. */
 static bool is_gone(const horon_context_t *ctx)
 {
-    return !ctx || atomic_load_explicit(&ctx->forked, memory_order_relaxed);
+    return !ctx || horon_life_is_forked(&ctx->life);
 }
 
 int32_t horon_process_set_rank(const horon_context_t *ctx, int32_t id)

@@ -10,7 +10,7 @@
  * Each write ends with the end of the array, and the next one begins where that stands, so the file
  * is whole whenever the process ends, however it does.
  */
-#include "context_state.h"
+#include "submit.h"
 
 #include "alloc.h"
 #include "clock.h"
@@ -451,22 +451,9 @@ void horon_recording_close_in_child(struct horon_context *ctx)
         close(atomic_exchange(&recording->fd, -1));
 }
 
-static horon_status_t refuse(const horon_context_t *ctx)
-{
-    horon_thread_forget();
-    if (!ctx)
-        return horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "the context is NULL");
-    if (atomic_load(&ctx->forked))
-        return horon_error_set(horon_thread_error(), HORON_ERR_FORKED,
-                               "this context belongs to the parent process of this fork");
-    if (atomic_load(&ctx->closed))
-        return horon_error_set(horon_thread_error(), HORON_ERR_CLOSED, "this context is shut down");
-    return HORON_OK;
-}
-
 horon_status_t horon_timeline_start(horon_context_t *ctx, const char *path, int32_t mark_cycles)
 {
-    const horon_status_t status = refuse(ctx);
+    const horon_status_t status = horon_context_refuse(ctx, false);
     if (status != HORON_OK)
         return status;
     if (!path || !path[0] || strlen(path) >= HORON_CONFIG_TEXT_BYTES)
@@ -484,7 +471,7 @@ horon_status_t horon_timeline_start(horon_context_t *ctx, const char *path, int3
 
 horon_status_t horon_timeline_stop(horon_context_t *ctx)
 {
-    const horon_status_t status = refuse(ctx);
+    const horon_status_t status = horon_context_refuse(ctx, false);
     if (status == HORON_OK)
         horon_recording_end(ctx);
     return status;

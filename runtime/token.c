@@ -487,7 +487,7 @@ static void drive_background(struct horon_context *ctx)
         if (atomic_load(&ctx->waiters))
             horon_poller_collect(ctx->poller);
         bool moved = horon_token_look(ctx);
-        if (atomic_load(&ctx->waiters) || atomic_load(&ctx->stop) ||
+        if (atomic_load(&ctx->waiters) || horon_life_stops(&ctx->life) ||
             atomic_load_explicit(&ctx->to_finish, memory_order_relaxed))
             return;
         if (moved) {
@@ -570,7 +570,7 @@ void *horon_progress_thread(void *arg)
     struct horon_context *ctx = arg;
     pthread_setname_np(pthread_self(), "horon");
     horon_loop_own(ctx->loop);
-    while (!atomic_load(&ctx->stop)) {
+    while (!horon_life_stops(&ctx->life)) {
         int64_t timeout_ns;
         if (horon_token_try(ctx)) {
             drive_background(ctx);

@@ -54,7 +54,7 @@ static horon_status_t check(const horon_request_t *req, horon_completion_t kind)
         return refuse(HORON_ERR_INVALID, "the request is NULL");
     if (kind != HORON_HOST_DONE && kind != HORON_STREAM_DONE)
         return refuse(HORON_ERR_INVALID, "there is no such kind of completion");
-    if (atomic_load_explicit(&req->context->forked, memory_order_relaxed))
+    if (horon_life_is_forked(&req->context->life))
         return refuse(HORON_ERR_FORKED, "this request belongs to the parent process of this fork");
     horon_thread_forget();
     if (atomic_load_explicit(&req->state, memory_order_relaxed) == HORON_REQUEST_IDLE)
@@ -188,7 +188,7 @@ void horon_release(horon_request_t *req)
     if (!req)
         return;
     struct horon_context *ctx = req->context;
-    if (atomic_load_explicit(&ctx->forked, memory_order_relaxed))
+    if (horon_life_is_forked(&ctx->life))
         return; /* the parent's */
     atomic_store_explicit(&req->released, true, memory_order_relaxed);
     if (req->persistent && req->name && horon_engine_post(ctx->engine, &req->drop)) {
@@ -238,7 +238,7 @@ horon_status_t horon_request_failure(const horon_request_t *req, horon_failure_t
     horon_failure_t failure = HORON_FAILURE_INIT;
     if (!req)
         return refuse(HORON_ERR_INVALID, "the request is NULL");
-    if (atomic_load_explicit(&req->context->forked, memory_order_relaxed))
+    if (horon_life_is_forked(&req->context->life))
         return refuse(HORON_ERR_FORKED, "this request belongs to the parent process of this fork");
     if (!horon_request_ended(req)) {
         const horon_status_t refused = refuse_in_flight((struct horon_request *)(uintptr_t)req);
@@ -262,7 +262,7 @@ horon_status_t horon_request_output(const horon_request_t *req, void **data_out,
 {
     if (!req)
         return refuse(HORON_ERR_INVALID, "the request is NULL");
-    if (atomic_load_explicit(&req->context->forked, memory_order_relaxed))
+    if (horon_life_is_forked(&req->context->life))
         return refuse(HORON_ERR_FORKED, "this request belongs to the parent process of this fork");
     if (!horon_request_ended(req) || req->status != HORON_OK)
         return refuse(HORON_ERR_INVALID, "the request has not ended well");
