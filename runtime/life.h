@@ -53,11 +53,10 @@ static inline bool horon_life_has_thread(const _Atomic uint8_t *life)
     return now >= HORON_LIFE_RUNNING && now <= HORON_LIFE_STOPPING;
 }
 
-/** Has the thread to end? */
+/** Has the thread to end? In a forked child, too: it is there if a callback has forked. */
 static inline bool horon_life_stops(const _Atomic uint8_t *life)
 {
-    const uint8_t now = atomic_load(life);
-    return now >= HORON_LIFE_STOPPING && now <= HORON_LIFE_OVER;
+    return atomic_load(life) >= HORON_LIFE_STOPPING;
 }
 
 #endif

@@ -267,11 +267,47 @@ static void test_fork_child_keeps_no_memory_of_the_job(void **state)
     close(ends[0]);
 }
 
+/* @param arg how the child ended */
+static void fork_in_callback(void *arg, horon_request_t *request, horon_status_t status)
+{
+    int *end = arg;
+    (void)request;
+    (void)status;
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(CHILD_S);
+        return;
+    }
+    *end = end_of(child);
+}
+
+/* It has the progress thread and no other, and that ends: nobody drives what is the parent's. */
+static void fork_and_return(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    int end = -1;
+    float data[4] = {0};
+    horon_descriptor_t desc = job_sum("x", data, 4, 0);
+    (void)arg;
+    desc.callback = fork_in_callback;
+    desc.callback_arg = &end;
+    RANK_MUST(horon_run(ctx, &desc, -1, NULL, 0) == HORON_OK);
+    RANK_MUST(end == 0);
+    desc = job_sum("y", data, 4, 0);
+    RANK_MUST(horon_run(ctx, &desc, -1, NULL, 0) == HORON_OK);
+}
+
+static void test_fork_in_a_callback_ends_the_child_that_returns_from_it(void **state)
+{
+    (void)state;
+    job_run(2, NULL, fork_and_return, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fork_child_is_refused_and_parent_goes_on),
         cmocka_unit_test(test_fork_child_keeps_no_memory_of_the_job),
+        cmocka_unit_test(test_fork_in_a_callback_ends_the_child_that_returns_from_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

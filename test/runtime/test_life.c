@@ -54,7 +54,7 @@ static void test_life_dies_of_an_illegal_move(void **state)
 
 static void test_life_has_a_thread_from_joining_to_the_end(void **state)
 {
-    static const bool has[] = {0, 1, 1, 1, 0, 0}, stops[] = {0, 0, 0, 1, 1, 0};
+    static const bool has[] = {0, 1, 1, 1, 0, 0}, stops[] = {0, 0, 0, 1, 1, 1};
     (void)state;
     for (enum horon_life now = 0; now <= HORON_LIFE_FORKED; now++) {
         const _Atomic uint8_t life = (uint8_t)now;
