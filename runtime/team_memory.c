@@ -53,18 +53,14 @@ static struct horon_context_team *find_team(const struct horon_context *ctx, uin
     return team;
 }
 
-static void team_failed(struct horon_context_team *team, const struct horon_error *why)
-{
-    if (team->engine_team)
-        horon_team_fail_here(team->engine_team, why);
-    else if (team->failure.status == HORON_OK)
-        team->failure = *why;
-}
-
 void horon_team_make_segment(struct horon_context_team *team)
 {
-    if (horon_team_leads(team)) /* without it the others are told */
-        (void)horon_memory_make("horon-team", segment_bytes(team), &team->segment, &team->failure);
+    struct horon_error error = {0};
+    horon_status_t status = HORON_OK;
+    if (horon_team_leads(team))
+        status = horon_memory_make("horon-team", segment_bytes(team), &team->segment, &error);
+    if (status != HORON_OK) /* the others are told */
+        horon_context_team_fail(team, &error);
 }
 
 void horon_team_free_memory(struct horon_context_team *team)
@@ -164,6 +160,7 @@ static void arena_is_here(struct horon_context_team *team, int local_rank)
     team->arenas[local_rank] = team->members[local_rank].arena.base;
     team->arenas_here++;
     assert(team->arenas_here <= team->local_size);
+    assert(team->arenas_here < team->local_size || team->state >= HORON_CONTEXT_TEAM_MADE);
     horon_team_send_memory(team);
     if (team->arenas_here == team->local_size)
         horon_team_give_arenas(team->engine_team, team->arenas);
@@ -214,7 +211,7 @@ static void take_note(struct horon_context_team *team, struct horon_early_note *
                     team->id, rank, ctx->boot.profiles[rank].name, ctx->boot.topology.rank,
                     error.text);
     horon_error_blame(&why, HORON_CAUSE_NONE, rank, -1);
-    team_failed(team, &why);
+    horon_context_team_fail(team, &why);
 }
 
 static void keep_early(struct horon_context *ctx, struct horon_early_note *came)
@@ -277,7 +274,7 @@ void horon_teams_lack_socket(struct horon_context *ctx, int process, const struc
     for (struct horon_context_team *team = ctx->teams.first; team; team = team->next)
         for (int i = 0; i < team->local_size; i++)
             if (team->process_of[i] == process && team->members[i].next < piece_count(team, i))
-                team_failed(team, why);
+                horon_context_team_fail(team, why);
 }
 
 /* ---- arenas --------------------------------------------------------------------------------- */
@@ -317,6 +314,7 @@ horon_status_t horon_teams_make_arenas(void *context, struct horon_engine_team *
 
 void horon_team_refuse_memory(struct horon_context_team *team)
 {
+    assert(team->state == HORON_CONTEXT_TEAM_FAILED);
     horon_fd_close(&team->segment.fd);
     horon_fd_close(&team->members[team->local_rank].arena.fd);
     for (int i = 0; i < team->local_size; i++) {

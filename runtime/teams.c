@@ -17,6 +17,32 @@
 /* Between two looks whether a team is complete. */
 #define LOOK_NS 50000
 
+static void move(struct horon_context_team *team, enum horon_context_team_state to)
+{
+    static const unsigned legal[] = {[HORON_CONTEXT_TEAM_ASKS] = 1u << HORON_CONTEXT_TEAM_FAILED |
+                                                                 1u << HORON_CONTEXT_TEAM_MADE,
+                                     [HORON_CONTEXT_TEAM_FAILED] = 0,
+                                     [HORON_CONTEXT_TEAM_MADE] = 1u << HORON_CONTEXT_TEAM_LEFT,
+                                     [HORON_CONTEXT_TEAM_LEFT] = 0};
+    assert(legal[team->state] & 1u << to);
+    assert((to == HORON_CONTEXT_TEAM_FAILED) == (team->failure.status != HORON_OK));
+    assert((to == HORON_CONTEXT_TEAM_FAILED) == !team->engine_team);
+    assert(to == HORON_CONTEXT_TEAM_FAILED || team->segment.base);
+    team->state = to;
+}
+
+void horon_context_team_fail(struct horon_context_team *team, const struct horon_error *why)
+{
+    if (team->state == HORON_CONTEXT_TEAM_FAILED)
+        return;
+    if (team->state != HORON_CONTEXT_TEAM_ASKS) {
+        horon_team_fail_here(team->engine_team, why);
+        return;
+    }
+    team->failure = *why;
+    move(team, HORON_CONTEXT_TEAM_FAILED);
+}
+
 static void destroy(struct horon_context_team *team)
 {
     if (!team)
@@ -135,7 +161,7 @@ static horon_status_t ask(struct horon_context_team *team, int *awaited_out,
         status = HORON_AGAIN;
     }
     const bool tells = horon_team_leads(team) && !team->segment.base && status == HORON_AGAIN;
-    if (team->failure.status == HORON_OK || tells) /* the others here that there is none */
+    if (team->state == HORON_CONTEXT_TEAM_ASKS || tells) /* the others here that there is none */
         return status;
     *error = team->failure;
     return error->status;
@@ -187,7 +213,9 @@ static horon_status_t add_to_engine(struct horon_context_team *team, struct horo
             if (rings[i])
                 rings[i]->ops->destroy(rings[i]);
     horon_free(rings);
-    if (status != HORON_OK && !error->text[0])
+    if (status == HORON_OK)
+        move(team, HORON_CONTEXT_TEAM_MADE);
+    else if (!error->text[0])
         horon_error_set(error, status, "no memory for a team");
     return status;
 }
@@ -215,8 +243,10 @@ horon_status_t horon_context_add_team(struct horon_context *ctx, uint32_t id, co
         *team_out = team;
     } else {
         horon_engine_refuse_team(ctx->engine, id, ranks, size, error);
-        if (team)
+        if (team) {
+            horon_context_team_fail(team, error);
             horon_team_refuse_memory(team);
+        }
         destroy(team);
     }
     horon_token_release(ctx);
@@ -230,6 +260,7 @@ void horon_context_remove_team(struct horon_context_team *team)
     horon_token_take(ctx);
     const bool whole = !horon_team_failure(team->engine_team);
     horon_engine_leave_team(ctx->engine, team->engine_team);
+    move(team, HORON_CONTEXT_TEAM_LEFT);
     const uint64_t deadline = horon_clock_deadline(horon_clock_ns(), ctx->config.peer_timeout_ms);
     while ((horon_team_rings_unsent(team->engine_team, true) ||
             (whole && horon_team_memory_unsent(team))) &&
