@@ -175,7 +175,8 @@ static bool is_in_turn(const struct horon_context_team *team, int process,
     if (about == HORON_NOTE_SEGMENT)
         return is_first && !horon_team_leads(team) && !team->segment.base && note->fd_count <= 1 &&
                note->bytes == segment_bytes(team);
-    if (about >= (uint32_t)team->local_size || team->arenas[about])
+    if (about >= (uint32_t)team->local_size || about == (uint32_t)team->local_rank ||
+        team->arenas[about])
         return false;
     return note->fd_count <= 1 && note->bytes == arena_bytes(team) &&
            (horon_team_leads(team) ? process == team->process_of[about] : is_first);

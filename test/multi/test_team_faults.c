@@ -5,6 +5,7 @@
  */
 #undef NDEBUG
 #include "engine/team.h"
+#include "host/memory.h"
 #include "multi/job.h"
 #include "teams.h"
 
@@ -52,6 +53,39 @@ static void test_team_faults_of_the_first_member_are_heard_at_once(void **state)
     static const char *const late[] = {"PEER_TIMEOUT=600s", NULL};
     (void)state;
     job_run(2, late, refuse_one, NULL);
+}
+
+/* Rank 0 passes rank 1 an arena as that of rank 1 itself, which nobody else makes. */
+static void pass_own(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    const struct horon_host_shape shape = horon_context_shape(ctx, 2);
+    struct horon_note note = {.team = 1, .local_rank = 1, .fd_count = 1};
+    struct horon_context_team *team;
+    struct horon_map map = {.fd = -1};
+    struct horon_error error = {0};
+    (void)arg;
+    if (horon_rank(ctx) == 0) {
+        note.bytes = horon_engine_arena_at(&shape, HORON_LANE_COUNT);
+        RANK_MUST(horon_memory_make("arena", (size_t)note.bytes, &map, &error) == HORON_OK);
+        note.fds[0] = map.fd;
+        horon_token_take(ctx);
+        const horon_status_t sent = horon_note_send(ctx->boot.local[1].socket, &note, &error);
+        horon_token_release(ctx);
+        horon_fd_close(&map.fd);
+        horon_memory_unmap(&map);
+        RANK_MUST(sent == HORON_OK);
+    } else {
+        RANK_MUST(horon_context_add_team(ctx, 1, both, 2, &team, &error) == HORON_ERR_PROTO);
+        RANK_MUST(strstr(error.text, "out of turn") || !fprintf(stderr, "%s\n", error.text));
+    }
+    RANK_MUST(meet(ctx) == HORON_OK);
+}
+
+static void test_team_faults_of_a_foreign_arena_as_its_own_is_refused(void **state)
+{
+    static const char *const soon[] = {"PEER_TIMEOUT=5s", NULL};
+    (void)state;
+    job_run(2, soon, pass_own, NULL);
 }
 
 /* Of its first thread: R, S (asleep), T (stopped), ... */
@@ -186,6 +220,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_team_faults_of_the_first_member_are_heard_at_once),
+        cmocka_unit_test(test_team_faults_of_a_foreign_arena_as_its_own_is_refused),
         cmocka_unit_test(test_team_faults_of_a_full_socket_lose_no_memory),
         cmocka_unit_test(test_team_faults_of_requests_that_outlive_it_are_named),
     };
