@@ -248,7 +248,9 @@ static horon_status_t make_engine(struct horon_context *ctx, struct horon_error 
     if (status == HORON_OK)
         status = make_links(ctx, links, error);
     if (status == HORON_OK) {
+        horon_owner_take(&ctx->owner);
         status = horon_engine_create(&options, &ctx->engine, error);
+        horon_owner_give(&ctx->owner);
     } else {
         for (size_t i = 0; i < size; i++)
             if (links[i])

@@ -103,6 +103,14 @@ static void drop_links(const struct horon_engine_options *options)
     }
 }
 
+void horon_engine_say_linked(struct horon_engine *engine)
+{
+    const struct horon_membership *membership = engine->membership;
+    for (int i = 0; i < membership->peer_count; i++)
+        if (!membership->mutual[membership->peers[i]])
+            horon_engine_send_linked(engine, membership->peers[i]);
+}
+
 horon_status_t horon_engine_create(const struct horon_engine_options *options,
                                    struct horon_engine **engine_out, struct horon_error *error)
 {
@@ -129,6 +137,7 @@ horon_status_t horon_engine_create(const struct horon_engine_options *options,
             horon_team_bind(engine->job, NULL, options->topology->size, options->host, NULL, error);
     if (status != HORON_OK)
         goto done;
+    horon_engine_say_linked(engine);
     *engine_out = engine;
     engine = NULL;
 done:

@@ -166,6 +166,8 @@ horon_status_t horon_engine_replace(struct horon_engine *engine,
     drop_place(place);
     if (status != HORON_OK)
         horon_error_set(error, status, "no memory for another membership");
+    else
+        horon_engine_say_linked(engine);
     for (team = engine->job; team; team = team->next)
         if (status == HORON_OK)
             horon_team_resubmit(team);

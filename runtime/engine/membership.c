@@ -191,6 +191,14 @@ struct horon_mux *horon_membership_take_link(struct horon_membership *membership
     return mux;
 }
 
+/* Of these both sides have made theirs once both have joined. Any other one a rank made that had
+ * joined before. */
+static bool is_of_joining(const struct horon_topology *topology, int rank)
+{
+    return horon_topology_is_here(topology, rank) ||
+           horon_topology_linked(topology, topology->rank, rank);
+}
+
 horon_status_t horon_membership_create(const struct horon_membership_options *options,
                                        struct horon_membership **membership_out,
                                        struct horon_error *error)
@@ -212,7 +220,7 @@ horon_status_t horon_membership_create(const struct horon_membership_options *op
         options->links[rank] = NULL;
         if (link)
             status = horon_membership_add_link(membership, rank, link, error);
-        membership->mutual[rank] = link != NULL; /* both sides have made it */
+        membership->mutual[rank] = link && is_of_joining(membership->topology, rank);
     }
     if (status != HORON_OK)
         goto done;

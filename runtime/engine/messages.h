@@ -58,6 +58,8 @@ void horon_message_explain_lack(const struct horon_request *own, struct horon_er
 
 /** On a link that was made after joining, to a rank of the job: this side has it. */
 void horon_engine_send_linked(struct horon_engine *engine, int rank);
+/** Likewise on those that a rank which had joined made while this one still did. Owner only. */
+void horon_engine_say_linked(struct horon_engine *engine);
 /** @return a control message of the team of that id, to be completed in the caller's @p bytes */
 struct horon_writer horon_team_begin_message(uint32_t team, uint8_t *bytes, size_t byte_count,
                                              enum horon_control_kind kind);

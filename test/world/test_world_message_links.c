@@ -6,6 +6,7 @@
 #undef NDEBUG
 #include "world/teams.h"
 
+#include "engine/engine_state.h"
 #include "engine/making.h"
 
 #include <setjmp.h>
@@ -176,6 +177,36 @@ static void test_links_to_a_process_that_has_ended_end(void **state)
         horon_engine_progress(engine);
     assert_false(horon_engine_is_linked(engine, 1));
     world->ranks[1].dead = true;
+    world_destroy(world);
+}
+
+/* The one that has joined waits to hear that the other one has its side, too. */
+static void test_messages_go_on_a_link_that_was_made_while_its_other_end_joined(void **state)
+{
+    static const int hosts[] = {2, 2};
+    struct horon_error error = {0};
+    struct world *world = world_create_bare(hosts, 2, NULL, 1);
+    uint8_t out[] = {1, 2}, in[] = {0, 0};
+    (void)state;
+    world->connect = begin_only;
+    for (int rank = 0; rank < FAR; rank++)
+        assert_int_equal(world_make_engine(world, rank, &error), HORON_OK);
+    world_link_end(world, 0, FAR);
+    struct horon_request *requests[4] = {begin(world, HORON_SEND, 0, FAR, &out[0])};
+    assert_false(world->ranks[0].engine->membership->mutual[FAR]);
+    assert_int_equal(world_make_engine(world, FAR, &error), HORON_OK);
+    assert_false(world->ranks[FAR].engine->membership->mutual[0]); /* until it has heard of it */
+    requests[1] = begin(world, HORON_RECV, FAR, 0, &in[0]);
+    requests[2] = begin(world, HORON_SEND, FAR, 0, &out[1]);
+    requests[3] = begin(world, HORON_RECV, 0, FAR, &in[1]);
+    turn(world);
+    for (int i = 0; i < 4; i++) {
+        assert_true(ended(requests[i]));
+        assert_int_equal(requests[i]->status, HORON_OK);
+        world_release(requests[i]);
+    }
+    assert_int_equal(in[0], 1);
+    assert_int_equal(in[1], 2);
     world_destroy(world);
 }
 
@@ -372,6 +403,7 @@ int main(void)
         cmocka_unit_test(test_messages_try_again_if_a_team_has_given_up_their_attempt),
         cmocka_unit_test(test_messages_to_a_rank_that_has_left_say_so),
         cmocka_unit_test(test_links_to_a_process_that_has_ended_end),
+        cmocka_unit_test(test_messages_go_on_a_link_that_was_made_while_its_other_end_joined),
         cmocka_unit_test(test_messages_fail_alone_if_a_leaver_never_had_their_link),
         cmocka_unit_test(test_messages_go_on_the_next_link),
         cmocka_unit_test(test_links_that_were_closed_unseen_are_forgotten),

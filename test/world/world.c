@@ -163,25 +163,26 @@ static struct horon_ring *ring_between(struct world *world, int from, int to)
     return *ring;
 }
 
+void world_link_end(struct world *world, int rank, int peer)
+{
+    struct horon_link *link = NULL;
+    struct horon_error error = {0};
+    horon_status_t status = horon_link_ring_create(
+        ring_between(world, rank, peer), ring_between(world, peer, rank), RING_BYTES, NULL, &link);
+    assert(status == HORON_OK);
+    if (world->wrap)
+        link = world->wrap(link);
+    status = horon_engine_add_link(world->ranks[rank].engine, peer, link, &error);
+    assert(status == HORON_OK);
+}
+
 void world_link(struct world *world, int rank, int peer)
 {
-    const int ends[2] = {rank, peer};
     assert(rank != peer);
     if (world->rings[rank * world->size + peer])
         return;
-    for (int i = 0; i < 2; i++) {
-        struct horon_link *link = NULL;
-        struct horon_error error = {0};
-        const int self = ends[i], other = ends[1 - i];
-        horon_status_t status =
-            horon_link_ring_create(ring_between(world, self, other),
-                                   ring_between(world, other, self), RING_BYTES, NULL, &link);
-        assert(status == HORON_OK);
-        if (world->wrap)
-            link = world->wrap(link);
-        status = horon_engine_add_link(world->ranks[self].engine, other, link, &error);
-        assert(status == HORON_OK);
-    }
+    world_link_end(world, rank, peer);
+    world_link_end(world, peer, rank);
 }
 
 /* engine_options.connect: world_turn_until() makes the link. */
@@ -222,7 +223,8 @@ static horon_status_t make_link(struct world *world, int rank, int peer, struct 
                                       horon_host_ring(host, member, self == 0),
                                       HORON_RING_DATA_BYTES, NULL, link);
     }
-    if (!same_host && horon_topology_linked(topology, rank, peer))
+    const bool is_made = world->rings[peer * world->size + rank]; /* by one that has joined */
+    if (!same_host && (is_made || horon_topology_linked(topology, rank, peer)))
         return horon_link_ring_create(ring_between(world, rank, peer),
                                       ring_between(world, peer, rank), RING_BYTES, NULL, link);
     return HORON_OK;

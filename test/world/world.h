@@ -76,6 +76,9 @@ void world_destroy(struct world *world);
 struct world_host *world_renew_hosts(struct world *world);
 void world_free_hosts(const struct world *world, struct world_host *hosts);
 
+/** One end of a link that two ranks have not from the start. The other one gets its own with its
+ * engine, if that is made later. */
+void world_link_end(struct world *world, int rank, int peer);
 /** Links two ranks that have no link from the start, if they are not linked yet. */
 void world_link(struct world *world, int rank, int peer);
 
