@@ -4,6 +4,7 @@
 #include "coordinator/sets.h"
 
 #include "alloc.h"
+#include "numbers.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -342,44 +343,21 @@ horon_status_t horon_proposals_decide(const struct horon_sets *sets, const void 
 
 /* ---- the option ----------------------------------------------------------------------------- */
 
-/* "3" or "4-7". @return false: it is neither, or there is no room for so many */
-static bool parse_run(const char **at, int32_t limit, int32_t *ranks, size_t *count)
-{
-    char *behind;
-    const long first = strtol(*at, &behind, 10);
-    long last = first;
-    bool valid = behind != *at && **at != '-' && first >= 0;
-    if (valid && *behind == '-') {
-        const char *second = behind + 1;
-        last = strtol(second, &behind, 10);
-        valid = behind != second && last >= first;
-    }
-    valid = valid && last < limit;
-    for (long rank = first; valid && rank <= last; rank++) {
-        valid = *count < (size_t)limit;
-        if (valid)
-            ranks[(*count)++] = (int32_t)rank;
-    }
-    *at = behind;
-    return valid;
-}
-
 horon_status_t horon_sets_parse(const struct horon_sets *sets, const char **at, int32_t *ranks,
                                 size_t *count_out, struct horon_error *error)
 {
-    const char *begin_at = *at;
-    size_t count = 0;
-    bool valid = true, more = true;
-    while (valid && more) {
-        valid = parse_run(at, sets->job_size, ranks, &count);
-        more = valid && **at == ',';
-        *at += more;
-    }
-    if (!valid || (**at && **at != ';'))
+    const int bytes = (int)strcspn(*at, ";");
+    const int count = horon_numbers_parse(*at, (size_t)bytes, sets->job_size, ranks);
+    if (count < 1)
         return horon_error_set(error, HORON_ERR_CONFIG,
                                "'%.*s' is no list of ranks of 0..%d, each once, such as 0,2,4-7",
-                               (int)strcspn(begin_at, ";"), begin_at, (int)sets->job_size - 1);
+                               bytes, *at, (int)sets->job_size - 1);
+    int32_t *next = ranks; /* the places are not needed, and are passed before they are lost */
+    for (int32_t rank = 0; rank < sets->job_size; rank++)
+        if (ranks[rank] >= 0)
+            *next++ = rank;
+    *at += bytes;
     *at += **at == ';';
-    *count_out = count;
+    *count_out = (size_t)count;
     return HORON_OK;
 }

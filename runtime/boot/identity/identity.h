@@ -46,11 +46,6 @@ horon_status_t horon_identity_find(struct horon_identity *identity, int rank, in
 
 /* ---- selection.c: a job of some of the launcher's ranks ---- */
 
-/** Reads a list of ranks. @param places [limit] of each rank below @p limit in it; -1: it is not
- * there. @return how many there are; -1: this is no such list, or names a rank twice or one that
- * there is not */
-int horon_ranks_parse(const char *text, int limit, int *places);
-
 /**
  * Makes of the identity in the launch that in the job.
  * @param ranks "" for all, which changes nothing; else as in "0,2,4-7" or "0-98:2"

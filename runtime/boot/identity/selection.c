@@ -7,50 +7,10 @@
 #include "boot/identity/identity.h"
 
 #include "alloc.h"
+#include "numbers.h"
 
-#include <ctype.h>
-#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
-
-/* @return a number below @p limit, behind which *at is then; -1: there is none */
-static int parse_rank(const char **at, int limit)
-{
-    char *behind = NULL;
-    const long rank = isdigit((unsigned char)**at) ? strtol(*at, &behind, 10) : -1;
-    if (rank < 0 || rank >= limit)
-        return -1;
-    *at = behind;
-    return (int)rank;
-}
-
-int horon_ranks_parse(const char *text, int limit, int *places)
-{
-    const char *at = text;
-    int count = 0;
-    memset(places, -1, (size_t)limit * sizeof *places);
-    while (*at) {
-        const int first = parse_rank(&at, limit);
-        int last = first, step = 1;
-        if (*at == '-') {
-            at++;
-            last = parse_rank(&at, limit);
-        }
-        if (last > first && *at == ':') {
-            at++;
-            step = parse_rank(&at, limit);
-        }
-        if (first < 0 || last < first || step < 1 || (*at && *at != ',') || (*at && !at[1]))
-            return -1;
-        for (int rank = first; rank <= last; rank += step) {
-            if (places[rank] >= 0)
-                return -1;
-            places[rank] = count++;
-        }
-        at += *at == ',';
-    }
-    return count;
-}
 
 static bool is_whole(const int *places, int size)
 {
@@ -84,7 +44,7 @@ horon_status_t horon_identity_select(struct horon_identity *identity, const char
     int *places = horon_alloc((size_t)size * sizeof *places);
     if (!places)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the list of ranks");
-    const int count = horon_ranks_parse(ranks, size, places);
+    const int count = horon_numbers_parse(ranks, strlen(ranks), size, places);
     if (count < 1)
         status = horon_error_set(error, HORON_ERR_CONFIG,
                                  "HORON_RANKS=%.200s: a list of ranks from 0 to %d is needed, each "

@@ -9,7 +9,7 @@
 
 #include "alloc.h"
 #include "boot/connect/acceptor.h"
-#include "boot/identity/identity.h"
+#include "numbers.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -362,7 +362,7 @@ static horon_status_t take_ranks(struct horon_store_member *member, struct horon
     int *places = horon_alloc((size_t)launch->size * sizeof *places);
     if (!places)
         return HORON_ERR_MEMORY;
-    if (horon_ranks_parse(list, launch->size, places) != selection->size) {
+    if (horon_numbers_parse(list, bytes - 1, launch->size, places) != selection->size) {
         horon_free(places);
         return HORON_ERR_PROTO;
     }
