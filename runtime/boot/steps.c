@@ -60,9 +60,8 @@ static horon_status_t open_sockets(struct horon_joining *j, struct horon_error *
 static horon_status_t read_profile(struct horon_joining *j, int rank, struct horon_error *error)
 {
     struct horon_profile *profiles = j->boot->profiles, *profile = &profiles[rank];
-    const struct horon_blob *blob = &j->blobs.items[rank];
     struct horon_addresses addresses;
-    struct horon_reader in = horon_reader_over(blob->bytes, blob->count);
+    struct horon_reader in = horon_blobs_next(&j->blobs);
     if (!horon_profile_decode(&in, profile) ||
         !horon_addresses_read(profile->addresses, &addresses)) {
         horon_error_set(error, HORON_ERR_PROTO, "rank %d put an unreadable profile into the store",

@@ -20,10 +20,11 @@ enum { RANKS = 3, RANKS_MAX = 12 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-static void read_rounds(const struct horon_blobs *blobs)
+/* The blobs of a round, if they are any. */
+static void read_rounds(struct horon_blobs blobs)
 {
-    for (int r = 0; r < RANKS; r++) {
-        struct horon_reader in = horon_reader_over(blobs->items[r].bytes, blobs->items[r].count);
+    for (int r = 0; r < RANKS && horon_blobs_are_whole(blobs.in, RANKS - r); r++) {
+        struct horon_reader in = horon_blobs_next(&blobs);
         struct horon_addresses addresses;
         struct horon_profile profile;
         if (!horon_profile_decode(&in, &profile))
@@ -34,13 +35,11 @@ static void read_rounds(const struct horon_blobs *blobs)
     }
 }
 
-/* A whole frame: why the store fails, or the blobs of a round, which are views of it from now on.
- */
+/* A whole frame: why the store fails, or the blobs of a round. */
 static void take(struct horon_store_inbox *inbox)
 {
     struct horon_reader in = horon_reader_over(inbox->frame + 4, inbox->used - 4);
     struct horon_error why = {0};
-    struct horon_blobs blobs = {0};
     bool whole;
     if (horon_read_u8(&in) == HORON_STORE_FAIL) {
         if (!horon_store_failure_read(&in, RANKS, &why, &whole))
@@ -49,15 +48,9 @@ static void take(struct horon_store_inbox *inbox)
         assert(why.text[0]);
         return;
     }
-    const size_t bytes = inbox->used;
-    if (bytes < HORON_STORE_ALL_BYTES)
-        return;
-    uint8_t *frame = horon_store_inbox_take(inbox);
-    if (horon_blobs_cut(&blobs, RANKS, frame, HORON_STORE_ALL_BYTES, bytes) != HORON_OK) {
-        horon_free(frame);
-        return;
-    }
-    read_rounds(&blobs);
+    horon_read_u32(&in); /* the round */
+    struct horon_blobs blobs = {horon_store_inbox_take(inbox), in};
+    read_rounds(blobs);
     horon_blobs_deinit(&blobs);
 }
 
@@ -87,16 +80,11 @@ static void read_server(const uint8_t *data, size_t bytes)
 /* The frame around it is left out, so that the blobs are reached often. */
 static void read_round(const uint8_t *data, size_t bytes)
 {
-    struct horon_blobs blobs;
     uint8_t *memory = malloc(bytes + 1);
     assert(memory);
     memcpy(memory, data, bytes);
-    if (horon_blobs_cut(&blobs, RANKS, memory, 0, bytes) != HORON_OK) {
-        free(memory);
-        return;
-    }
-    read_rounds(&blobs);
-    horon_blobs_deinit(&blobs);
+    read_rounds((struct horon_blobs){memory, horon_reader_over(memory, bytes)});
+    free(memory);
 }
 
 static void check_topology(const struct horon_topology *topology)

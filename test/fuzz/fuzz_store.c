@@ -37,14 +37,8 @@ static void read_letter(struct horon_store_member *member, int size)
         assert(why.blame.rank < size);
     } else {
         assert(type == HORON_STORE_ALL);
-        struct horon_blobs blobs = {0};
-        uint8_t *copy = malloc(letter->bytes);
-        assert(copy);
-        memcpy(copy, letter->data, letter->bytes);
-        const horon_status_t status =
-            horon_blobs_cut(&blobs, size, copy, HORON_STORE_ALL_BYTES, letter->bytes);
-        assert(status == HORON_OK);
-        horon_blobs_deinit(&blobs);
+        horon_read_u32(&in); /* the round */
+        assert(horon_blobs_are_whole(in, size));
     }
     horon_store_letter_drop(letter);
     memmove(letters, letters + 1, (HORON_STORE_LETTERS_MAX - 1) * sizeof *letters);
@@ -142,19 +136,13 @@ static void play_server(const uint8_t *data, size_t bytes)
 
 static void decode_blobs(const uint8_t *data, size_t bytes)
 {
-    struct horon_blobs blobs;
-    uint8_t *memory = malloc(bytes + 1);
-    assert(memory);
-    memcpy(memory, data, bytes);
-    if (horon_blobs_cut(&blobs, RANKS, memory, 0, bytes) != HORON_OK) {
-        free(memory);
-        return;
-    }
+    struct horon_blobs blobs = {NULL, horon_reader_over(data, bytes)};
     size_t sum = 0;
+    if (!horon_blobs_are_whole(blobs.in, RANKS))
+        return;
     for (int r = 0; r < RANKS; r++)
-        sum += 4 + blobs.items[r].count;
+        sum += 4 + horon_blobs_next(&blobs).limit;
     assert(sum == bytes);
-    horon_blobs_deinit(&blobs);
 }
 
 static void decode_profile(const uint8_t *data, size_t bytes)

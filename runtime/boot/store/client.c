@@ -148,16 +148,9 @@ static horon_status_t take_frame(void *arg, uint8_t type, struct horon_reader *b
         return HORON_OK;
     }
     if (type != HORON_STORE_ALL || store->round_state != ROUND_ASKED ||
-        horon_read_u32(body) != store->round)
+        horon_read_u32(body) != store->round || !horon_blobs_are_whole(*body, store->size))
         return HORON_ERR_PROTO;
-    const size_t bytes = store->stream.inbox.used;
-    uint8_t *frame = horon_store_inbox_take(&store->stream.inbox);
-    const horon_status_t status =
-        horon_blobs_cut(&store->answer, store->size, frame, HORON_STORE_ALL_BYTES, bytes);
-    if (status != HORON_OK) {
-        horon_free(frame);
-        return status;
-    }
+    store->answer = (struct horon_blobs){horon_store_inbox_take(&store->stream.inbox), *body};
     horon_pump_untimer(store->options.self.pump, &store->late);
     move_round(store, ROUND_ANSWERED);
     store->round++;
@@ -519,28 +512,22 @@ horon_status_t horon_store_open(const struct horon_store_options *options,
 
 /* ---- The answer of a round ---- */
 
-horon_status_t horon_blobs_cut(struct horon_blobs *blobs, int size, uint8_t *memory, size_t offset,
-                               size_t bytes)
+bool horon_blobs_are_whole(struct horon_reader in, int size)
 {
-    struct horon_reader in = horon_reader_over(memory + offset, bytes - offset);
-    struct horon_blob *items = horon_zalloc((size_t)size, sizeof *items);
-    if (!items)
-        return HORON_ERR_MEMORY;
-    for (int r = 0; r < size; r++) {
-        items[r].count = horon_read_u32(&in);
-        items[r].bytes = horon_read_view(&in, items[r].count);
-    }
-    if (!horon_reader_finished(&in)) {
-        horon_free(items);
-        return HORON_ERR_PROTO;
-    }
-    *blobs = (struct horon_blobs){.items = items, .memory = memory};
-    return HORON_OK;
+    for (int r = 0; r < size; r++)
+        horon_read_view(&in, horon_read_u32(&in));
+    return horon_reader_finished(&in);
+}
+
+struct horon_reader horon_blobs_next(struct horon_blobs *blobs)
+{
+    const uint32_t bytes = horon_read_u32(&blobs->in);
+    assert(blobs->in.ok);
+    return horon_reader_over(horon_read_view(&blobs->in, bytes), bytes);
 }
 
 void horon_blobs_deinit(struct horon_blobs *blobs)
 {
-    horon_free(blobs->items);
     horon_free(blobs->memory);
     *blobs = (struct horon_blobs){0};
 }

@@ -36,16 +36,10 @@ struct horon_store_options {
     horon_link_wrap_fn_t wrap; /* NULL, or wraps the link of each session, at both ends */
 };
 
-/** A view of one rank's blob. */
-struct horon_blob {
-    const uint8_t *bytes;
-    size_t count;
-};
-
-/** The answer of a round. */
+/** The answer of a round: the blob of each rank, one after the other. */
 struct horon_blobs {
-    struct horon_blob *items; /* [size] */
-    uint8_t *memory;
+    uint8_t *memory;        /* of which they are views */
+    struct horon_reader in; /* those that were not taken yet */
 };
 
 /**
@@ -91,11 +85,11 @@ const struct horon_store_server *horon_store_served(const struct horon_store *st
 /** NULL is a no-op. */
 void horon_store_destroy(struct horon_store *store);
 
+/** @return the next rank's */
+struct horon_reader horon_blobs_next(struct horon_blobs *blobs);
 void horon_blobs_deinit(struct horon_blobs *blobs);
 
-/** Cuts the answer of a round, @p size times u32 length and bytes, into views of @p memory, which
- * the blobs then own. @return OK | ERR_PROTO | ERR_MEMORY; the caller keeps @p memory on failure */
-horon_status_t horon_blobs_cut(struct horon_blobs *blobs, int size, uint8_t *memory, size_t offset,
-                               size_t bytes);
+/** @return are these the blobs of @p size ranks, each as u32 length and bytes? */
+bool horon_blobs_are_whole(struct horon_reader in, int size);
 
 #endif

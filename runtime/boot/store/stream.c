@@ -21,7 +21,7 @@
 
 size_t horon_store_frame_bytes_max(int size)
 {
-    return HORON_STORE_ALL_BYTES - LENGTH_BYTES + (size_t)size * (4 + HORON_STORE_BLOB_BYTES_MAX);
+    return 5 + (size_t)size * (4 + HORON_STORE_BLOB_BYTES_MAX); /* type and round, then blobs */
 }
 
 struct horon_store_letter *horon_store_letter_create(enum horon_store_frame type, size_t body_bytes,

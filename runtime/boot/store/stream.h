@@ -25,7 +25,6 @@
 
 #define HORON_STORE_BLOB_BYTES_MAX 16384 /* a rank's profile: its addresses and settings */
 #define HORON_STORE_PUT_BYTES 6          /* of a PUT before its blob, its type included */
-#define HORON_STORE_ALL_BYTES 9          /* of an ALL before its blobs, its length, too */
 /* On their way to one side: a list of ranks, a round's, and that all failed or it is late. */
 #define HORON_STORE_LETTERS_MAX 3
 

@@ -283,9 +283,9 @@ static void take_part(struct horon_store *store, struct horon_pump *pump,
 }
 
 /* It knows the profiles of all others when it accepts connections: then its first words come. */
-static void wait_for_rank_0(const struct horon_blobs *blobs)
+static void wait_for_rank_0(struct horon_blobs *blobs)
 {
-    struct horon_reader in = horon_reader_over(blobs->items[0].bytes, blobs->items[0].count);
+    struct horon_reader in = horon_blobs_next(blobs);
     struct horon_profile profile;
     struct horon_addresses addresses;
     uint8_t byte;

@@ -152,9 +152,10 @@ static void test_server_round_is_answered(void **state)
         struct horon_blobs blobs;
         assert_true(awaited(&scene, stores[r], &blobs));
         assert_true(scene.come[r]);
-        assert_int_equal(blobs.items[0].count, 4);
-        assert_int_equal(blobs.items[1].count, 0);
-        assert_memory_equal(blobs.items[2].bytes, "blob", 4);
+        assert_int_equal(horon_blobs_next(&blobs).limit, 4);
+        assert_int_equal(horon_blobs_next(&blobs).limit, 0);
+        assert_memory_equal(horon_blobs_next(&blobs).bytes, "blob", 4);
+        assert_true(horon_reader_finished(&blobs.in));
         horon_blobs_deinit(&blobs);
         assert_false(horon_store_get(stores[r], &blobs));
     }

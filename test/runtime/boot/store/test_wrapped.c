@@ -126,8 +126,9 @@ static void play_round(struct scene *scene, int round)
         while (!horon_store_get(scene->stores[r], &blobs))
             turn(scene);
         for (int k = 0; k < RANKS; k++) {
-            assert_int_equal(blobs.items[k].count, blob_of(k, round, blob));
-            assert_memory_equal(blobs.items[k].bytes, blob, blobs.items[k].count);
+            const struct horon_reader in = horon_blobs_next(&blobs);
+            assert_int_equal(in.limit, blob_of(k, round, blob));
+            assert_memory_equal(in.bytes, blob, in.limit);
         }
         horon_blobs_deinit(&blobs);
     }
