@@ -54,11 +54,10 @@ static bool has_joined(const struct horon_identity *id, const struct horon_fds *
     socklen_t bytes = sizeof listener;
     name_place(id, process, &address);
     horon_fds_hold(fds);
-    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     const bool there = fd >= 0 && connect(fd, &address.any, address.bytes) == 0 &&
                        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &listener, &bytes) == 0;
-    if (fd >= 0)
-        close(fd);
+    horon_fd_close(&fd);
     horon_fds_release(fds);
     return there && listener.pid == process;
 }

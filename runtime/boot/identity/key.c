@@ -56,15 +56,6 @@ static horon_status_t refuse_file(const char *path, const char *wrong, const cha
                            advice);
 }
 
-static void warn_of_mode(const struct horon_log *log, const char *path, mode_t mode)
-{
-    if (mode & (S_IRGRP | S_IROTH | S_IWGRP | S_IWOTH))
-        HORON_LOG_WARN(log,
-                       "HORON_JOB_KEY_FILE=%s: other users may read or write it (mode %03o), and "
-                       "every process that knows the key can join: chmod 600 it",
-                       path, (unsigned)(mode & 0777));
-}
-
 static horon_status_t take_file(int fd, const char *path, const struct horon_log *log,
                                 char key[HORON_KEY_TEXT_BYTES], struct horon_error *error)
 {
@@ -87,7 +78,11 @@ static horon_status_t take_file(int fd, const char *path, const struct horon_log
     const char *wrong = objection(key, (size_t)got);
     if (wrong)
         return refuse_file(path, wrong, make_one, error);
-    warn_of_mode(log, path, about.st_mode);
+    if (about.st_mode & (S_IRGRP | S_IROTH | S_IWGRP | S_IWOTH))
+        HORON_LOG_WARN(log,
+                       "HORON_JOB_KEY_FILE=%s: other users may read or write it (mode %03o), and "
+                       "every process that knows the key can join: chmod 600 it",
+                       path, (unsigned)(about.st_mode & 0777));
     return HORON_OK;
 }
 
@@ -135,7 +130,6 @@ horon_status_t horon_key_read(const struct horon_config *config, const struct ho
     /* a FIFO without a writer would be waited for, a terminal taken over: neither is read */
     int fd = open(config->job_key_file, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     horon_status_t status = take_file(fd, config->job_key_file, log, key, error);
-    if (fd >= 0)
-        close(fd);
+    horon_fd_close(&fd);
     return status;
 }

@@ -28,12 +28,6 @@
 #define SAFE (O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
 #define CLAIMS_MAX 100 /* of a file that is removed each time, before it is locked */
 
-static int open_noted(const struct horon_store_file *file, int flags)
-{
-    horon_fds_hold(file->fds);
-    return horon_fds_note(file->fds, openat(file->directory, NAME, flags | SAFE, 0600));
-}
-
 /* What it says. */
 struct content {
     char text[HORON_STORE_FILE_BYTES_MAX];
@@ -151,7 +145,9 @@ static horon_status_t lock(const struct horon_store_file *file, struct horon_err
 static horon_status_t claim(struct horon_store_file *file, struct horon_error *error)
 {
     for (int i = 0; i < CLAIMS_MAX; i++) {
-        file->fd = open_noted(file, O_RDWR | O_CREAT);
+        horon_fds_hold(file->fds);
+        const int fd = openat(file->directory, NAME, O_RDWR | O_CREAT | SAFE, 0600);
+        file->fd = horon_fds_note(file->fds, fd);
         if (file->fd < 0)
             return cannot_open(file->path, errno, error);
         const horon_status_t status = lock(file, error);
