@@ -1,11 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Nothing is skipped but blanks before a number: what is not understood is no list. */
+/* Nothing is skipped but blanks before a number: what is not understood is neither that nor a list.
+ */
 #include "numbers.h"
 
 #include <ctype.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+
+bool horon_number_parse(const char *text, int low, int high, int *value_out)
+{
+    char *end = NULL;
+    const long value = strtol(text, &end, 10);
+    if (end == text || *end || value < low || value > high)
+        return false;
+    *value_out = (int)value;
+    return true;
+}
 
 /* @return a number below @p limit, behind which *at is then; -1: there is none */
 static int parse_number(const char **at, int limit)

@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lists of numbers, as users write those of ranks: "0,2,4-7", or "0-98:2" for each second one. */
+/* Numbers in texts of users, and lists of them, as of ranks: "0,2,4-7", or "0-98:2" for each second
+ * one. */
 #ifndef HORON_BASE_NUMBERS_H
 #define HORON_BASE_NUMBERS_H
 
+#include <stdbool.h>
 #include <stddef.h>
+
+/** Reads all of @p text. @return false: it is no number, or none from @p low to @p high */
+bool horon_number_parse(const char *text, int low, int high, int *value_out);
 
 /**
  * Reads the list of @p bytes at @p text.

@@ -13,6 +13,7 @@
 #include "environment.h"
 #include "frame.h"
 #include "nearest.h"
+#include "numbers.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -198,16 +199,6 @@ static horon_status_t no_memory(struct word *word)
     return horon_error_set(word->error, HORON_ERR_MEMORY, "out of memory");
 }
 
-static bool parse_whole(const char *text, long min, long max, long *value_out)
-{
-    char *end;
-    long value = strtol(text, &end, 10);
-    if (end == text || *end || value < min || value > max)
-        return false;
-    *value_out = value;
-    return true;
-}
-
 static horon_status_t wrong_value(struct word *word, const char *value, const char *wanted)
 {
     return horon_error_set(word->error, HORON_ERR_CONFIG, "%s %s: want %s", word->name, value,
@@ -261,7 +252,7 @@ static horon_status_t set_own(struct horonrun_options *options, const struct own
         return HORON_OK;
     }
     const char *value = take_value(word);
-    long number;
+    int number;
     if (!value)
         return HORON_ERR_CONFIG;
     switch (option->kind) {
@@ -271,16 +262,16 @@ static horon_status_t set_own(struct horonrun_options *options, const struct own
         *(const char **)field = value;
         break;
     case KIND_NP:
-        if (!parse_whole(value, 1, HORON_BOOT_SIZE_MAX, &number)) {
+        if (!horon_number_parse(value, 1, HORON_BOOT_SIZE_MAX, &number)) {
             char wanted[64];
             snprintf(wanted, sizeof wanted, "a number of ranks, 1..%d", HORON_BOOT_SIZE_MAX);
             return wrong_value(word, value, wanted);
         }
-        if (options->np && options->np != (int)number)
+        if (options->np && options->np != number)
             return horon_error_set(word->error, HORON_ERR_CONFIG,
-                                   "%s %ld: the ranks to start were given before, as %d",
-                                   word->name, number, options->np);
-        options->np = (int)number;
+                                   "%s %d: the ranks to start were given before, as %d", word->name,
+                                   number, options->np);
+        options->np = number;
         break;
     case KIND_GRACE:
         return set_grace(field, word, value);

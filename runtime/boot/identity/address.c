@@ -5,6 +5,8 @@
  */
 #include "boot/identity/address.h"
 
+#include "numbers.h"
+
 #include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
@@ -12,7 +14,6 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -58,14 +59,12 @@ bool horon_address_cut(const char *text, size_t bytes, char host[HORON_ADDRESS_T
     char copy[HORON_ADDRESS_TEXT_BYTES + 16];
     if ((size_t)snprintf(copy, sizeof copy, "%.*s", (int)bytes, text) >= sizeof copy)
         return false;
-    char *colon = strrchr(copy, ':'), *end = NULL;
-    long port = colon ? strtol(colon + 1, &end, 10) : 0;
-    if (!colon || colon == copy || colon - copy >= HORON_ADDRESS_TEXT_BYTES || end == colon + 1 ||
-        *end || port < 1 || port > 65535 || strpbrk(copy, " \t"))
+    char *colon = strrchr(copy, ':');
+    if (!colon || colon == copy || colon - copy >= HORON_ADDRESS_TEXT_BYTES ||
+        strpbrk(copy, " \t") || !horon_number_parse(colon + 1, 1, 65535, port_out))
         return false;
     *colon = 0;
     strcpy(host, copy);
-    *port_out = (int)port;
     return true;
 }
 
@@ -232,13 +231,12 @@ static bool prefix_matches(const char *prefix, const struct horon_address *addre
     const uint8_t *have = horon_address_raw(address, &bytes);
     if (!want || !have || base_bytes != bytes)
         return false;
-    char *end = NULL;
-    unsigned long bits = slash ? strtoul(slash + 1, &end, 10) : bytes * 8;
-    if (bits > bytes * 8 || (slash && (end == slash + 1 || *end)))
+    int bits = (int)bytes * 8;
+    if (slash && !horon_number_parse(slash + 1, 0, bits, &bits))
         return false;
-    if (memcmp(want, have, bits / 8) != 0)
+    if (memcmp(want, have, (size_t)bits / 8) != 0)
         return false;
-    const unsigned rest = bits % 8;
+    const int rest = bits % 8;
     return rest == 0 || (want[bits / 8] ^ have[bits / 8]) >> (8 - rest) == 0;
 }
 

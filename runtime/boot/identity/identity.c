@@ -12,10 +12,10 @@
  */
 #include "boot/identity/identity.h"
 
+#include "numbers.h"
+
 #include <assert.h>
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -106,15 +106,9 @@ static horon_status_t read_number(horon_environment_fn get, const char *const *n
                                   int high, int *value_out, struct horon_error *error)
 {
     const struct variable found = look_any(get, names);
-    char *end = NULL;
-    if (!found.value)
-        return HORON_OK;
-    errno = 0;
-    long value = strtol(found.value, &end, 10);
-    if (errno != 0 || end == found.value || *end || value < low || value > high)
+    if (found.value && !horon_number_parse(found.value, low, high, value_out))
         return horon_error_set(error, HORON_ERR_CONFIG, "%s=%s is not a number from %d to %d",
                                found.name, found.value, low, high);
-    *value_out = (int)value;
     return HORON_OK;
 }
 
