@@ -15,7 +15,6 @@
 #include "boot/connect/exchange.h"
 
 #include <openssl/bn.h>
-#include <openssl/crypto.h>
 #include <openssl/ec.h>
 #include <openssl/obj_mac.h>
 #include <stdbool.h>

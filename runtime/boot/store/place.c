@@ -11,7 +11,6 @@
 
 #include <assert.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define SCHEME "tcp://"
@@ -32,22 +31,12 @@ static int count(const struct horon_addresses *addresses,
     return found;
 }
 
-static bool any_here(const struct horon_addresses *addresses)
-{
-    return count(addresses, horon_address_is_here) > 0;
-}
-
-static bool all_loopback(const struct horon_addresses *addresses)
-{
-    return count(addresses, horon_address_is_loopback) == addresses->count;
-}
-
 /* Without a key only loopback is safe; an address of this very machine is as good as that. */
 static horon_status_t retreat_to_loopback(struct item *item, struct horon_error *error)
 {
-    if (all_loopback(&item->addresses))
+    if (count(&item->addresses, horon_address_is_loopback) == item->addresses.count)
         return HORON_OK;
-    if (!any_here(&item->addresses))
+    if (count(&item->addresses, horon_address_is_here) == 0)
         return horon_error_set(error, HORON_ERR_CONFIG,
                                "there is no job key, so only loopback addresses are used: set "
                                "HORON_JOB_KEY or HORON_JOB_KEY_FILE to the same secret on all "
@@ -68,12 +57,14 @@ static void add_listen(struct horon_store_place *place, const struct item *item,
 {
     struct horon_address numeric;
     struct horon_addresses everywhere;
-    const bool here = any_here(&item->addresses);
+    const bool here = count(&item->addresses, horon_address_is_here) > 0;
+    const int loopbacks = count(&item->addresses, horon_address_is_loopback);
     if ((!here && !derived) || (place->port && item->port != place->port))
         return;
     place->port = item->port;
     horon_addresses_everywhere(&everywhere);
-    if (!all_loopback(&item->addresses) && !(here && horon_address_parse(item->host, 0, &numeric)))
+    if (loopbacks < item->addresses.count &&
+        !(here && horon_address_parse(item->host, 0, &numeric)))
         place->listen = everywhere;
     else if (!horon_address_same_host(&place->listen.items[0], &everywhere.items[0]))
         add_all(&place->listen, &item->addresses);

@@ -12,7 +12,6 @@
 #include "status.h"
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 struct horon_acceptor;
