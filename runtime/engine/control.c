@@ -206,7 +206,8 @@ static bool has_left(const struct horon_engine_team *team, int rank)
 
 const char *horon_team_how_left(const struct horon_engine_team *team, int rank)
 {
-    return team->id == 0 || has_left(team, rank) ? "shut down its context" : "removed the team";
+    return team->id == 0 || team->leaves[rank] || has_left(team, rank) ? "shut down its context"
+                                                                       : "removed the team";
 }
 
 /* Passes news on along the tree, to other hosts: the ranks of this one read it in shared memory.
@@ -256,15 +257,10 @@ void horon_team_say_stopped(struct horon_engine_team *team, const struct horon_d
             send_stopped(team, rank);
 }
 
-static int job_size(const struct horon_engine_team *team)
-{
-    return team->engine->membership->topology->size;
-}
-
 static horon_status_t on_abort(struct horon_engine_team *team, struct horon_reader *in)
 {
     struct horon_error why;
-    horon_error_read(in, job_size(team), &why);
+    horon_error_read(in, team->engine->membership->topology->size, &why);
     if (!horon_reader_finished(in))
         return HORON_ERR_PROTO;
     horon_team_fail(team, &why);
@@ -320,6 +316,7 @@ static void note_left(struct horon_engine_team *team, int rank)
     struct horon_engine *engine = team->engine;
     const int job_rank = team->ranks[rank];
     bool *left = &engine->membership->left[job_rank];
+    team->leaves[rank] = true;
     if (team->id != 0)
         return;
     if (!*left)
@@ -496,8 +493,9 @@ horon_status_t horon_engine_on_control(void *arg, int peer, const void *bytes, s
 /* A rank that leaves because the job failed has said why before: the reason goes first. */
 HORON_SELDOM static void heed_abort(struct horon_engine_team *team)
 {
+    const int job_size = team->engine->membership->topology->size;
     struct horon_error error;
-    if (!team->failed && horon_host_aborted(team->host, job_size(team), &error))
+    if (!team->failed && horon_host_aborted(team->host, job_size, &error))
         horon_team_fail(team, &error);
 }
 

@@ -47,12 +47,13 @@ static bool allocate(struct horon_engine_team *team, size_t size, size_t job_siz
     team->tree = horon_zalloc(size, sizeof *team->tree);
     team->seen = horon_zalloc(size, sizeof *team->seen);
     team->heard = horon_zalloc(size, sizeof *team->heard);
+    team->leaves = horon_zalloc(size, sizeof *team->leaves);
     team->stopped_for = horon_zalloc(size, sizeof *team->stopped_for);
     team->join.joined = horon_zalloc(size, sizeof *team->join.joined);
     team->join.no_rows = horon_zalloc(size, sizeof *team->join.no_rows);
     return team->ranks && team->member_of && team->rank_names && team->data_of && team->ring_of &&
-           team->tree && team->seen && team->heard && team->stopped_for && team->join.joined &&
-           team->join.no_rows;
+           team->tree && team->seen && team->heard && team->leaves && team->stopped_for &&
+           team->join.joined && team->join.no_rows;
 }
 
 /* @return this rank's place in the team */
@@ -285,6 +286,7 @@ void horon_team_unbind(struct horon_engine_team *team)
     horon_free(team->tree);
     horon_free(team->seen);
     horon_free(team->heard);
+    horon_free(team->leaves);
     horon_free(team->stopped_for);
     horon_free(team->join.joined);
     horon_free(team->join.no_rows);
@@ -296,6 +298,7 @@ void horon_team_unbind(struct horon_engine_team *team)
     team->data_of = team->ring_of = NULL;
     team->seen = NULL;
     team->heard = NULL;
+    team->leaves = NULL;
     team->tree_count = 0;
 }
 

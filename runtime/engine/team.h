@@ -98,8 +98,8 @@ struct horon_engine_team {
     int tree_count;
     uint32_t *seen; /* [local size] version of each line's departures that was read last */
     bool *heard;    /* [size] members that have said something of departures by a link */
-    /* [size] 0: the member takes part; else it has stopped, but not left the job, and this is 1 +
-     * the member that it blames for that */
+    bool *leaves;   /* [size] that have said here that they leave the job */
+    /* [size] 0: it takes part; else it has stopped, but not left the job, and blames this less 1 */
     int *stopped_for;
     struct horon_coordinator *coordinator;
     struct horon_lane lanes[HORON_LANE_COUNT];

@@ -221,6 +221,27 @@ static void test_removal_is_not_the_end_of_a_rank(void **state)
     }
 }
 
+/* It has said in the team that it leaves the job, and not yet in the job. */
+static void test_removal_is_not_told_of_a_rank_that_leaves_the_job(void **state)
+{
+    static const int apart[] = {1, 1};
+    (void)state;
+    for (int same_host = 0; same_host < 2; same_host++) {
+        struct world *world = world_create(same_host ? hosts : apart, 2 - same_host, NULL, 1);
+        struct world_team *team = make_team(world);
+        float one = 1;
+        struct horon_request *request = submit(team, 0, "x", &one);
+        turn_all(world);
+        horon_team_leave(team->members[1], true);
+        assert_true(world_turn_until(world, &request, 1));
+        assert_int_equal(request->status, HORON_ERR_CLOSED);
+        assert_non_null(strstr(request->error_text, "has shut down its context"));
+        world_release(request);
+        world_team_destroy(team);
+        world_destroy(world);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -228,6 +249,7 @@ int main(void)
         cmocka_unit_test(test_removal_that_waits_no_more_ends_what_others_wait_for),
         cmocka_unit_test(test_removal_gives_back_what_came),
         cmocka_unit_test(test_removal_is_not_the_end_of_a_rank),
+        cmocka_unit_test(test_removal_is_not_told_of_a_rank_that_leaves_the_job),
         cmocka_unit_test(test_removal_after_all_requests_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
