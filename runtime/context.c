@@ -336,8 +336,8 @@ static void leave(struct horon_context *ctx)
     size_t left, least = SIZE_MAX;
     assert(patience_ms > 0);
     horon_token_take(ctx);
-    horon_connect_end(ctx);
     horon_engine_leave(ctx->engine);
+    horon_connect_end(ctx); /* a rank whose connection is closed hears why */
     while ((left = horon_engine_undelivered(ctx->engine)) > 0) {
         const uint64_t now = horon_clock_ns();
         if (left < least)

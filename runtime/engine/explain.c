@@ -306,3 +306,30 @@ void horon_message_explain_lack(const struct horon_request *own, struct horon_er
                     team->rank_names[peer]);
     why->blame.rank = team->ranks[peer];
 }
+
+/* Have others passed on that it leaves the job? Of several that did, hosts without a link to them
+ * hear who has done the least. */
+static bool is_said_to_leave(const struct horon_departures *heard, int rank)
+{
+    bool said = false;
+    for (int i = 0; heard->any && i < HORON_LEFT_COUNT; i++)
+        said |= heard->culprit[i] == (uint32_t)rank;
+    return said;
+}
+
+void horon_message_explain_unlinked(const struct horon_engine *engine, int rank,
+                                    struct horon_error *why)
+{
+    const struct horon_departures *heard = &engine->job->departures;
+    const char *name = engine->membership->rank_names[rank];
+    char told[HORON_ERROR_TEXT_BYTES];
+    if (!heard->any)
+        return;
+    snprintf(told, sizeof told, "%s", why->text);
+    if (is_said_to_leave(heard, rank))
+        horon_error_set(why, HORON_ERR_CLOSED, "%s has shut down its context", name);
+    else
+        horon_error_set(why, HORON_ERR_CLOSED, "%s has shut down its context, as others have: %s",
+                        name, told);
+    horon_error_blame(why, HORON_CAUSE_LEFT, rank, -1);
+}

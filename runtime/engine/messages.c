@@ -167,16 +167,6 @@ static bool is_over(const struct horon_engine_team *team, int rank)
            (membership->left[rank] && (membership->ended[rank] || !membership->mux_of[rank]));
 }
 
-/* Have others passed on that it leaves the job? Itself it says so on links alone. */
-static bool is_said_to_leave(const struct horon_engine *engine, int rank)
-{
-    const struct horon_departures *heard = &engine->job->departures;
-    bool said = false;
-    for (int i = 0; heard->any && i < HORON_LEFT_COUNT; i++)
-        said |= heard->culprit[i] == (uint32_t)rank;
-    return said;
-}
-
 HORON_SELDOM static void end_left(struct horon_request *request)
 {
     const struct horon_engine_team *team = request->team;
@@ -471,6 +461,22 @@ static void end_unlinked(struct horon_engine_team *team, int peer, const struct 
     }
 }
 
+/* A try to link has failed. One on this host that leaves has said so before. */
+HORON_SELDOM static void heed_unlinked(struct horon_request *request, struct horon_error *why)
+{
+    struct horon_engine_team *team = request->team;
+    const int peer = peer_of(request);
+    horon_team_check_left(team->engine->job);
+    if (team->failed)
+        return;
+    if (is_over(team, peer)) {
+        end_left(request);
+        return;
+    }
+    horon_message_explain_unlinked(team->engine, peer, why);
+    end_unlinked(team, peer, why);
+}
+
 /* A send goes once there is a link; of those to one rank all wait for the same. A receive needs the
  * link for one thing: it hears there that the peer leaves.
  * @return false: the link cannot be made, and others have ended with this one */
@@ -480,13 +486,8 @@ static bool move_unlinked(struct horon_request *request)
     const int peer = peer_of(request);
     struct horon_error error = {0};
     const horon_status_t status = find_link(team->engine, peer, &error);
-    if (status < 0 && is_said_to_leave(team->engine, peer)) {
-        horon_error_set(&error, HORON_ERR_CLOSED, "%s has shut down its context",
-                        team->engine->membership->rank_names[peer]);
-        horon_error_blame(&error, HORON_CAUSE_LEFT, peer, -1);
-    }
     if (status < 0)
-        end_unlinked(team, peer, &error);
+        heed_unlinked(request, &error);
     else if (status == HORON_OK && request->message.state == HORON_MESSAGE_NEW)
         begin_send(request);
     return status >= 0;

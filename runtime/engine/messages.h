@@ -53,6 +53,10 @@ void horon_message_explain_difference(const struct horon_request *own, uint64_t 
                                       uint8_t their_dtype, struct horon_error *why);
 /** The receiver refuses what both describe alike: it lacks memory. */
 void horon_message_explain_lack(const struct horon_request *own, struct horon_error *why);
+/** No link to @p rank, of the job, can be made. @param why in, out: that of the try, where nobody
+ * has left; else that rank has most likely left, too */
+void horon_message_explain_unlinked(const struct horon_engine *engine, int rank,
+                                    struct horon_error *why);
 
 /* ---- control.c ---- */
 

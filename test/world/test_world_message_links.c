@@ -158,6 +158,52 @@ static void test_messages_to_a_rank_that_has_left_say_so(void **state)
     world_destroy(world);
 }
 
+/* Of several that did as much, ranks on other hosts hear of one. */
+static void test_messages_to_one_of_several_ranks_that_have_left_say_so(void **state)
+{
+    struct world *world = make_world();
+    uint8_t byte = 0;
+    (void)state;
+    horon_engine_leave(world->ranks[2].engine);
+    horon_engine_leave(world->ranks[FAR].engine);
+    turn(world);
+    struct horon_request *request = begin(world, HORON_SEND, 0, FAR, &byte);
+    turn(world);
+    fail_attempt(world);
+    assert_true(ended(request));
+    assert_int_equal(request->status, HORON_ERR_CLOSED);
+    assert_int_equal(request->blame.cause, HORON_CAUSE_LEFT);
+    assert_int_equal(request->blame.rank, FAR);
+    assert_non_null(strstr(request->error_text, "as others have: nobody answered"));
+    world_release(request);
+    world_destroy(world);
+}
+
+/* It said so before it closed the connection that this one had begun. */
+static void test_messages_to_a_rank_here_that_leaves_meanwhile_say_so(void **state)
+{
+    static const int host[] = {3};
+    struct horon_error error = {0};
+    struct world *world = world_create_bare(host, 1, NULL, 1);
+    uint8_t byte = 0;
+    (void)state;
+    world->connect = begin_only;
+    for (int rank = 0; rank < 3; rank++)
+        assert_int_equal(world_make_engine(world, rank, &error), HORON_OK);
+    struct horon_request *request = begin(world, HORON_SEND, 1, 2, &byte);
+    turn(world);
+    assert_false(ended(request));
+    horon_engine_leave(world->ranks[2].engine);
+    horon_error_set(&error, HORON_ERR_PEER_LOST, "it has closed the connection");
+    horon_engine_not_connected(world->ranks[1].engine, 2, &error);
+    turn(world);
+    assert_true(ended(request));
+    assert_int_equal(request->status, HORON_ERR_CLOSED);
+    assert_int_equal(request->blame.rank, 2);
+    world_release(request);
+    world_destroy(world);
+}
+
 /* Its half of a ring may come when its end is known already: nobody will ever read this side's. */
 static void test_links_to_a_process_that_has_ended_end(void **state)
 {
@@ -402,6 +448,8 @@ int main(void)
         cmocka_unit_test(test_messages_fail_with_the_attempt_they_wait_for),
         cmocka_unit_test(test_messages_try_again_if_a_team_has_given_up_their_attempt),
         cmocka_unit_test(test_messages_to_a_rank_that_has_left_say_so),
+        cmocka_unit_test(test_messages_to_one_of_several_ranks_that_have_left_say_so),
+        cmocka_unit_test(test_messages_to_a_rank_here_that_leaves_meanwhile_say_so),
         cmocka_unit_test(test_links_to_a_process_that_has_ended_end),
         cmocka_unit_test(test_messages_go_on_a_link_that_was_made_while_its_other_end_joined),
         cmocka_unit_test(test_messages_fail_alone_if_a_leaver_never_had_their_link),
