@@ -284,6 +284,23 @@ def test_optimizers_of_other_parameters_fail_everywhere(run_ranks):
     run_ranks(3, rank_other_groups)
 
 
+def rank_another_class():
+    hvd.init()
+    p = nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([p], lr=1.0) if hvd.rank() == 0 else torch.optim.Adam([p], lr=1.0)
+    message = r"rank 1: its optimizer is of the class Adam, that of rank 0 of SGD; rank 2: "
+    with pytest.raises(ValueError, match=message):
+        hvd.broadcast_optimizer_state(optimizer, 0)
+    assert p.grad is None and not optimizer.state
+    wrapped = hvd.DistributedOptimizer(torch.optim.SGD([p], lr=2.0))
+    hvd.broadcast_optimizer_state(wrapped if hvd.rank() else torch.optim.SGD([p], lr=0.5), 0)
+    assert wrapped.param_groups[0]["lr"] == (0.5 if hvd.rank() else 2.0)
+
+
+def test_optimizers_of_another_class_fail_everywhere(run_ranks):
+    run_ranks(3, rank_another_class)
+
+
 def rank_communicating_step(begun, wrapped):
     """What step() and its hooks send needs all ranks, whichever of them have a state."""
     hvd.init()

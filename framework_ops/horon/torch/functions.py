@@ -138,17 +138,21 @@ def _compare(team, optimizer, root_rank, name):
     if exchange is not None and exchange.is_underway():
         cause = "optimizer.step() or synchronize() comes first, after backward()"
     is_empty = not optimizer.state_dict().get("state")
+    kind = type(optimizer).__name__
     sizes = [len(group["params"]) for group in optimizer.param_groups]
 
     def difference(of_rank, of_root):
-        (_, sizes), (_, wanted) = of_rank, of_root
+        (_, kind, sizes), (_, root_kind, wanted) = of_rank, of_root
+        if kind != root_kind:
+            return f"its optimizer is of the class {kind}, that of rank {root_rank} of {root_kind}"
         if sizes == wanted:
             return ""
         return (
             f"its optimizer has groups of {sizes} parameters, that of rank {root_rank} has {wanted}"
         )
 
-    root_is_empty, _ = compare(team, [is_empty, sizes], root_rank, name, cause, difference)
+    own = [is_empty, kind, sizes]
+    root_is_empty, *_ = compare(team, own, root_rank, name, cause, difference)
     return is_empty, root_is_empty
 
 

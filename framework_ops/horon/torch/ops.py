@@ -575,7 +575,7 @@ def stage_sparse(team, tensor, name, op, first_name=None):
     def combine(gathered):
         *_, indices, values = gathered
         total = torch.sparse_coo_tensor(
-            indices.t(), values, tensor.shape, device=tensor.device
+            indices.t(), values, tensor.shape, device=tensor.device, check_invariants=False
         ).coalesce()
         return total / team.size if op == Average else total
 
