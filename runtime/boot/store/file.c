@@ -46,8 +46,7 @@ static horon_status_t check_directory(const struct stat *about, const char *path
     if (about->st_mode & MODES_OF_OTHERS)
         return horon_error_set(error, HORON_ERR_CONFIG,
                                "other users may write in the store's directory '%s' (mode %03o), "
-                               "and could lead the ranks elsewhere: chmod go-w it, or make another "
-                               "with mktemp -d",
+                               "and could lead the ranks elsewhere: make another with mktemp -d",
                                path, (unsigned)about->st_mode & 07777u);
     return HORON_OK;
 }
