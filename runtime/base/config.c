@@ -95,8 +95,8 @@ static const struct horon_config_row rows[] = {
      .min = 500,
      .max = 86400000,
      .doc = "How long another host may leave data or a keepalive unanswered before it counts as "
-            "lost. A killed process is noticed at once; a stopped one is waited for, after the "
-            "limit of a horon_run() for this long."},
+            "lost. A killed process is noticed at once; a stopped one is waited for; if a "
+            "horon_run() has a time limit, this long after it."},
     {.name = "FUSION_BYTES",
      .alias = "HOROVOD_FUSION_THRESHOLD",
      .type = HORON_CONFIG_BYTES,

@@ -307,8 +307,8 @@ void horon_message_explain_lack(const struct horon_request *own, struct horon_er
     why->blame.rank = team->ranks[peer];
 }
 
-/* Have others passed on that it leaves the job? Of several that did, hosts without a link to them
- * hear who has done the least. */
+/* Have others passed on that it leaves the job? Of several that do, hosts without a link to them
+ * hear which has done the least. */
 static bool is_said_to_leave(const struct horon_departures *heard, int rank)
 {
     bool said = false;
