@@ -11,6 +11,10 @@ ranks reduce with the gradients: with it every rank raises, and names the rank a
 rank that fails still sends something under every name, so that no other waits for it and none takes
 its next step's gradient for this one's.
 
+Which gradients take part may change from step to step, as parameters are frozen, and has to change
+on all ranks at once. A rank on which it has changed says so with the verdict as well. Then all ask
+each other which do; where they differ, a rank sends what it lacks, and the step fails.
+
 A signal's handler may raise between any two lines (Ctrl-C does). Nothing is begun twice then: the
 extension itself puts each request into a list, `begun`, as it begins, so the lists tell the truth
 whenever they are read. Each stage of a step can be entered again, and ends with one assignment. So
@@ -26,7 +30,7 @@ from itertools import pairwise
 from operator import index
 
 from horon import _horon
-from horon._names import fit, part_name
+from horon._names import fit, operation_name, part_name
 from horon._objects import (
     CAUSE_CHARACTERS_MAX,
     allgather_plain,
@@ -46,7 +50,7 @@ from horon.exceptions import (
 
 
 class _Verdict:
-    """Whether a rank has failed in this step: one number, not 0 if one has.
+    """Whether a rank has failed in this step, or has to ask the others: one number, not 0 then.
 
     It is combined as the gradients are, so that it travels in one batch with the last of them.
     """
@@ -63,25 +67,25 @@ class _Verdict:
             _horon.ALLREDUCE, self.name, self.number, self.number, op, 0, *scales
         )
 
-    def start(self, failed):
-        self.number[0] = failed
+    def start(self, asks):
+        self.number[0] = asks
         self.request.start(self.begun)
 
-    def is_failure(self):
+    def asks(self):
         return self.request.status == 0 and self.number[0] != 0
 
 
 # Where a step is.
 OPEN = "open"  # backward computes gradients, and hooks send them
 SENT = "sent"  # all that other ranks wait for is on its way, the verdict too
-EXPLAINING = "explaining"  # a rank has failed; the ranks tell each other why
+EXPLAINING = "explaining"  # a rank has failed or asks; the ranks tell each other why, and what
 AGREED = "agreed"  # the gradients are there on all ranks: what came of them may be taken
 FAILED = "failed"  # no rank takes anything
 
 _MOVES = {
     OPEN: (OPEN, SENT, FAILED),
     SENT: (EXPLAINING, AGREED, FAILED),
-    EXPLAINING: (FAILED,),
+    EXPLAINING: (AGREED, FAILED),
     AGREED: (OPEN,),
     FAILED: (OPEN,),
 }
@@ -122,7 +126,10 @@ class GradientExchange:
         self.failure = None  # of this rank in this step: class, text and data of what to raise
         self.error = None  # of a failed step: what synchronize() raises
         self.missed = False  # this rank has dropped a step that the others may have taken
-        self.causes = []  # the request that tells why ranks have failed
+        self.causes = []  # the request that tells why ranks have failed, ...
+        self.parts = []  # ... and the one that tells which gradients take part
+        self.left_out = []  # names of gradients that take no part in this step, ...
+        self.known_left_out = []  # ... and in those before, as all ranks know
         self.team = None  # that this step began in
         self.verdict = None
 
@@ -199,13 +206,19 @@ class GradientExchange:
         slot.started = True  # now, and not if it failed
 
     def start_missing(self):
+        left_out = []
         for slot in self.slots.values():
-            if not slot.started and (slot.group is not None or slot.takes_part()):
-                try:
-                    self.start(slot)
-                except Exception as error:
-                    self.note_failure(error, slot)
-                    raise
+            if slot.started:
+                continue
+            if slot.group is None and not slot.takes_part():
+                left_out.append(slot.name)
+                continue
+            try:
+                self.start(slot)
+            except Exception as error:
+                self.note_failure(error, slot)
+                raise
+        self.left_out = left_out
 
     def start_nothing(self):
         """What is not on its way yet goes as zeros: the other ranks wait for it."""
@@ -306,7 +319,7 @@ class GradientExchange:
             or verdict.slot_count != len(self.slots)
         ):
             self.verdict = verdict = _Verdict(self.team, self.slots.values(), self.how)
-        verdict.start(self.failure is not None)
+        verdict.start(self.failure is not None or self.left_out != self.known_left_out)
 
     def requests(self):
         holders = (*self.slots.values(), *self.groups)
@@ -314,32 +327,43 @@ class GradientExchange:
 
     def wait(self):
         """Until nothing is in flight."""
-        lost = None
         try:
-            _horon.wait_all([*self.requests(), *self.verdict.begun])
+            _horon.wait_all(self.verdict.begun)  # first: not all may take part in the others
+            if self.verdict.asks():
+                return EXPLAINING
         except HoronInternalError as error:
             _explain(error)
-            lost = error
-        if self.verdict.is_failure():
-            return EXPLAINING
-        if lost is not None:
-            return self.fail(lost)
+            return self.fail(error)
+        return self.wait_for_gradients()
+
+    def wait_for_gradients(self):
+        try:
+            _horon.wait_all(self.requests())
+        except HoronInternalError as error:
+            _explain(error)
+            return self.fail(error)
         if self.failure is not None:  # since the verdict was sent
             return self.fail(self.failed())
         return AGREED
 
     def ask_why(self):
-        """Every rank gets the causes of all that have failed."""
+        """Every rank gets the causes of all that have failed, and hears what takes part."""
         try:
             if not self.causes:
-                own = self.cause() if self.failure else ""
-                name = part_name(self.verdict.name, "causes")
-                begin_allgather_texts(self.team, name, own, self.causes)
+                self.tell("causes", self.cause() if self.failure else "", self.causes)
+            if not self.parts:
+                self.tell("parts", "\n".join(["", *self.taking_part()]), self.parts)
             causes = texts_of(self.causes[0])
+            odd = self.even_out(texts_of(self.parts[0]))
         except HoronInternalError as error:
             return self.fail(error)
         if self.failure is not None:
             return self.fail(self.failed())
+        if not any(causes):
+            if odd is not None:
+                return self.fail(odd)
+            self.known_left_out = self.left_out
+            return self.wait_for_gradients()
         place = next(place for place, cause in enumerate(causes) if cause)
         rank = self.team.ranks[place]
         name, _, cause = causes[place].partition(_AFTER_NAME)
@@ -352,6 +376,44 @@ class GradientExchange:
                 host=self.team.hosts[place],
                 name=name,
             )
+        )
+
+    def tell(self, what, text, begun):
+        begin_allgather_texts(self.team, part_name(self.verdict.name, what), text, begun)
+
+    def taking_part(self):
+        """-> names of the gradients that this rank exchanges in this step"""
+        slots = self.slots.values()
+        return [slot.name for slot in slots if slot.group is not None or slot.takes_part()]
+
+    def even_out(self, texts):
+        """Sends zeros for what other ranks exchange and this one does not.
+
+        -> what to raise if two ranks differ, or None. A rank that has joined has no text.
+        """
+        parts = {
+            rank: set(text.split("\n")[1:])
+            for rank, text in zip(self.team.ranks, texts, strict=True)
+            if text
+        }
+        every = set().union(*parts.values())
+        for slot in self.slots.values():
+            if slot.name in every and not slot.begun and slot.group is None:
+                with suppress(Exception):
+                    slot.send_nothing()
+        lacking = {rank: sorted(every - names) for rank, names in parts.items() if every - names}
+        if not lacking:
+            return None
+        rank, names = next(iter(lacking.items()))
+        other = next(one for one, its in parts.items() if names[0] in its)
+        return HoronInternalError(
+            f"the gradient of {names[0]} is exchanged by rank {other} and not by rank {rank}, "
+            "where it is frozen: freeze it on all ranks, between the same steps, or on none",
+            _horon.STATUSES["ERR_MISMATCH"],
+            "DESCRIPTION",
+            *sorted((rank, other)),
+            host=self.team.hosts[self.team.ranks.index(min(rank, other))],
+            name=operation_name("allreduce", names[0], None),
         )
 
     def cause(self):
@@ -387,6 +449,7 @@ class GradientExchange:
         if self.verdict is not None:
             self.verdict.begun.clear()
         self.causes.clear()
+        self.parts.clear()
         self.fired.clear()
         self.failure = None
         self.team = None

@@ -154,3 +154,55 @@ def rank_failing_with_a_frozen_one():
 
 def test_a_frozen_parameter_in_a_step_that_fails(run_ranks):
     run_ranks(2, rank_failing_with_a_frozen_one)
+
+
+def rank_freezing_by_itself(options):
+    """Its rank would go on, and the others wait for ever."""
+    hvd.init()
+    rank = hvd.rank()
+    p = ones("abc")
+    optimizer = distributed(p, **options)
+    for _ in range(2):
+        optimizer.zero_grad()
+        sum(q.sum() for q in p.values()).backward()
+        optimizer.step()
+    before = [q.tolist() for q in p.values()]
+    p["b"].requires_grad_(rank != 1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        sum(q.sum() for q in p.values()).backward()
+        with pytest.raises(hvd.HorovodInternalError) as raised:
+            optimizer.step()
+        text = "the gradient of b is exchanged by rank 0 and not by rank 1, where it is frozen"
+        assert text in str(raised.value)
+        error = raised.value
+        assert (error.rank, error.other_rank, error.name) == (0, 1, "allreduce.b")
+    assert [q.tolist() for q in p.values()] == before
+    p["b"].requires_grad_(False)
+    optimizer.zero_grad()
+    sum(q.sum() for q in p.values()).backward()
+    optimizer.step()  # now it is frozen everywhere
+    assert p["b"].tolist() == before[1] and p["a"].tolist() != before[0]
+
+
+@pytest.mark.parametrize("options", [{}, {"compression": hvd.Compression.fp16}], ids=str)
+def test_a_parameter_frozen_on_one_rank_alone_fails_on_all(run_ranks, options):
+    run_ranks(3, rank_freezing_by_itself, options)
+
+
+def rank_freezing_beside_a_failure():
+    """One rank freezes a parameter in the step in which another one fails."""
+    hvd.init()
+    rank = hvd.rank()
+    p = ones("ab")
+    optimizer = distributed(p)
+    p["a"].requires_grad_(rank != 0)
+    sum(q.sum() for q in p.values()).backward()
+    if rank == 1:
+        p["b"].grad = torch.zeros(2)
+    with pytest.raises(RuntimeError, match="the gradient of b was changed after backward"):
+        optimizer.step()
+
+
+def test_a_parameter_frozen_on_one_rank_while_another_fails(run_ranks):
+    run_ranks(3, rank_freezing_beside_a_failure)
