@@ -308,7 +308,8 @@ void horon_message_explain_lack(const struct horon_request *own, struct horon_er
 }
 
 /* Have others passed on that it leaves the job? Of several that do, hosts without a link to them
- * hear which has done the least. */
+ * hear which has done the least. Another one, whose system takes no connection any more, has most
+ * likely left, too; if it was lost, its neighbours say so soon, and the job fails. */
 static bool is_said_to_leave(const struct horon_departures *heard, int rank)
 {
     bool said = false;
@@ -323,13 +324,13 @@ void horon_message_explain_unlinked(const struct horon_engine *engine, int rank,
     const struct horon_departures *heard = &engine->job->departures;
     const char *name = engine->membership->rank_names[rank];
     char told[HORON_ERROR_TEXT_BYTES];
-    if (!heard->any)
-        return;
+    const bool elsewhere = !horon_topology_is_here(engine->membership->topology, rank);
     snprintf(told, sizeof told, "%s", why->text);
     if (is_said_to_leave(heard, rank))
         horon_error_set(why, HORON_ERR_CLOSED, "%s has shut down its context", name);
-    else
+    else if (heard->any && elsewhere && why->status == HORON_ERR_SYSTEM)
         horon_error_set(why, HORON_ERR_CLOSED, "%s has shut down its context, as others have: %s",
                         name, told);
-    horon_error_blame(why, HORON_CAUSE_LEFT, rank, -1);
+    if (why->status == HORON_ERR_CLOSED)
+        horon_error_blame(why, HORON_CAUSE_LEFT, rank, -1);
 }
