@@ -591,6 +591,8 @@ void *horon_progress_thread(void *arg)
         if (!horon_callbacks_run(ctx))
             horon_loop_sleep(ctx->loop, timeout_ns);
     }
+    if (horon_life_is_forked(&ctx->life)) /* by a callback: the child has no other thread, and */
+        _exit(0);                         /* exit() would do once more what is the parent's */
     horon_callbacks_run(ctx);
     return NULL;
 }
