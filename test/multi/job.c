@@ -206,4 +206,6 @@ void job_run(int size, const char *const *settings, job_work_fn_t work, void *ar
     }
     assert_int_equal(failed, 0);
     assert_int_equal(job_end(&job, 10000), 0);
+    for (int rank = 0; rank < size; rank++) /* it may have failed as its context was destroyed */
+        assert_int_equal(job.exit_status[rank], 0);
 }

@@ -45,7 +45,7 @@ int job_report_of(struct job *job, int rank, int timeout_ms, struct job_report *
  * killed */
 int job_end(struct job *job, int timeout_ms);
 
-/** Starts a job, and fails the test unless every rank's work went well. */
+/** Starts a job, and fails the test unless every rank's work, and its end, went well. */
 void job_run(int size, const char *const *settings, job_work_fn_t work, void *arg);
 
 /** Writes down a failure: its status, and the rest as a text. */
