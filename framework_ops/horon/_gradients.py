@@ -94,6 +94,7 @@ _MOVES = {
 _WITHDRAWN = (_horon.STATUSES["ERR_CANCELLED"], "CANCELLED", None, None, "", "")
 _AFTER_NAME = "\n"  # in what a rank tells the others about its failure
 
+LOOK_S = 0.25  # between two looks whether a rank asks
 NAMES_MAX = 8  # of the gradients that one text is about
 PREDIVIDE_MAX = 2.0**126  # float32 has the inverse without a loss
 
@@ -326,15 +327,24 @@ class GradientExchange:
         return [request for holder in holders for request in holder.begun]
 
     def wait(self):
-        """Until nothing is in flight."""
-        try:
-            _horon.wait_all(self.verdict.begun)  # first: not all may take part in the others
-            if self.verdict.asks():
-                return EXPLAINING
-        except HoronInternalError as error:
-            _explain(error)
-            return self.fail(error)
-        return self.wait_for_gradients()
+        """Until nothing is in flight; or a rank asks, as not all may take part in each gradient."""
+        lost, over = None, False
+        while not over and not self.verdict.asks():
+            try:
+                _horon.wait_all([*self.requests(), *self.verdict.begun], LOOK_S)
+                over = True
+            except TimeoutError:
+                continue
+            except HoronInternalError as error:
+                _explain(error)
+                lost, over = error, True
+        if self.verdict.asks():
+            return EXPLAINING
+        if lost is not None:
+            return self.fail(lost)
+        if self.failure is not None:  # since the verdict was sent
+            return self.fail(self.failed())
+        return AGREED
 
     def wait_for_gradients(self):
         try:
