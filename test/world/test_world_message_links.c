@@ -136,6 +136,16 @@ static void test_messages_try_again_if_a_team_has_given_up_their_attempt(void **
     world_destroy(world);
 }
 
+static void expect_left(struct horon_request *request, int rank, const char *text)
+{
+    assert_true(ended(request));
+    assert_int_equal(request->status, HORON_ERR_CLOSED);
+    assert_int_equal(request->blame.cause, HORON_CAUSE_LEFT);
+    assert_int_equal(request->blame.rank, rank);
+    assert_non_null(strstr(request->error_text, text));
+    world_release(request);
+}
+
 /* What it hears of a rank that is no neighbour comes from others, and no link can be made any more.
  */
 static void test_messages_to_a_rank_that_has_left_say_so(void **state)
@@ -149,12 +159,7 @@ static void test_messages_to_a_rank_that_has_left_say_so(void **state)
     turn(world);
     assert_int_equal(attempts, 1);
     fail_attempt(world);
-    assert_true(ended(request));
-    assert_int_equal(request->status, HORON_ERR_CLOSED);
-    assert_int_equal(request->blame.cause, HORON_CAUSE_LEFT);
-    assert_int_equal(request->blame.rank, FAR);
-    assert_non_null(strstr(request->error_text, "has shut down its context"));
-    world_release(request);
+    expect_left(request, FAR, "has shut down its context");
     world_destroy(world);
 }
 
@@ -170,12 +175,7 @@ static void test_messages_to_one_of_several_ranks_that_have_left_say_so(void **s
     struct horon_request *request = begin(world, HORON_SEND, 0, FAR, &byte);
     turn(world);
     fail_attempt(world);
-    assert_true(ended(request));
-    assert_int_equal(request->status, HORON_ERR_CLOSED);
-    assert_int_equal(request->blame.cause, HORON_CAUSE_LEFT);
-    assert_int_equal(request->blame.rank, FAR);
-    assert_non_null(strstr(request->error_text, "as others have: nobody answered"));
-    world_release(request);
+    expect_left(request, FAR, "as others have: nobody answered");
     world_destroy(world);
 }
 
@@ -197,10 +197,7 @@ static void test_messages_to_a_rank_here_that_leaves_meanwhile_say_so(void **sta
     horon_error_set(&error, HORON_ERR_PEER_LOST, "it has closed the connection");
     horon_engine_not_connected(world->ranks[1].engine, 2, &error);
     turn(world);
-    assert_true(ended(request));
-    assert_int_equal(request->status, HORON_ERR_CLOSED);
-    assert_int_equal(request->blame.rank, 2);
-    world_release(request);
+    expect_left(request, 2, "has shut down its context");
     world_destroy(world);
 }
 
