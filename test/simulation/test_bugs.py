@@ -92,9 +92,10 @@ def compile_one(tree, source, objects):
     return target
 
 
-def compile_all(tree, sources, objects):
+def at_once(function, values):
+    """What @p function gives for each value, in order; as many run at once as there are cores."""
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(lambda source: compile_one(tree, source, objects), sources))
+        yield from pool.map(function, values)
 
 
 def link(objects, target):
@@ -121,14 +122,16 @@ class Bench:
             shutil.copytree(ROOT / name, self.clean / name)
         self.objects = folder / "objects"
         self.objects.mkdir()
-        link(compile_all(self.clean, all_sources(self.clean), self.objects), folder / "program")
+        sources = all_sources(self.clean)
+        made = at_once(lambda name: compile_one(self.clean, name, self.objects), sources)
+        link(list(made), folder / "program")
 
     def build(self, patch):
         """@return the program with the bug in it."""
         tree = self.folder / patch.stem
         tree.mkdir()
         for name in FOLDERS:
-            shutil.copytree(self.clean / name, tree / name)
+            shutil.copytree(self.clean / name, tree / name, copy_function=os.link)
         result = subprocess.run(
             ["patch", "-p1", "--no-backup-if-mismatch", "-i", str(patch)],
             cwd=tree,
@@ -143,29 +146,35 @@ class Bench:
             if line.startswith("+++ ")
         }
         objects = tree / "objects"
-        shutil.copytree(self.objects, objects)
-        compile_all(tree, touched(tree, objects, files), objects)
+        shutil.copytree(self.objects, objects, copy_function=os.link)
+        for source in touched(tree, objects, files):
+            compile_one(tree, source, objects)
         program = tree / "program"
         link(sorted(objects.glob("*.o")), program)
         return program
 
-    def done(self, patch):
-        shutil.rmtree(self.folder / patch.stem, ignore_errors=True)
+    def attempt(self, patch):
+        """@return was the bug caught, and by what"""
+        try:
+            return run(self.build(patch))
+        except (AssertionError, subprocess.CalledProcessError) as error:
+            return False, str(error).replace("\n", "\n# ")
+        finally:
+            shutil.rmtree(self.folder / patch.stem, ignore_errors=True)
 
 
 def run(program, seeds=SEEDS):
     """@return did it fail, and what it said"""
-    result = subprocess.run(
-        [str(program), "1", str(seeds), "1"],
-        capture_output=True,
-        text=True,
-        errors="replace",
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S + 5)),
-    )
-    if result.returncode == -signal.SIGXCPU:
+    command = [str(program), "1", str(seeds), "1"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as running:
+        resource.prlimit(running.pid, resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S + 5))
+        printed = running.communicate()[0]
+    if running.returncode == -signal.SIGXCPU:
         return False, "all seeds took too long, and none of them failed"
-    said = [line for line in (result.stdout + result.stderr).splitlines() if "seed" in line]
-    return result.returncode != 0, said[0] if said else ""
+    said = [line for line in printed.splitlines() if "seed" in line]
+    return running.returncode != 0, said[0] if said else ""
 
 
 def main():
@@ -179,15 +188,11 @@ def main():
         failed, said = run(bench.folder / "program", 500)
         survived += failed
         print(f"{'not ok' if failed else 'ok'} 1 - no_bug_passes # {said}", flush=True)
-        for number, patch in enumerate(patches, 2):
-            try:
-                failed, said = run(bench.build(patch))
-            except (AssertionError, subprocess.CalledProcessError) as error:
-                failed, said = False, str(error).replace("\n", "\n# ")
+        attempts = zip(patches, at_once(bench.attempt, patches), strict=True)
+        for number, (patch, (failed, said)) in enumerate(attempts, 2):
             survived += not failed
             print(f"# {said[:300]}")
             print(f"{'ok' if failed else 'not ok'} {number} - {patch.stem}_is_caught", flush=True)
-            bench.done(patch)
     sys.exit(1 if survived else 0)
 
 
