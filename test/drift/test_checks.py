@@ -271,6 +271,29 @@ def test_checks_sanitized_builds_repeat_long_forms_with_full_only():
 def test_checks_thread_sanitizer_sees_all_but_what_has_one_thread():
     assert set(suites.SANITIZED["address,undefined"]) == {*suites.SUITES} - {"drift"}
     assert set(suites.SANITIZED["thread"]) == {*suites.SUITES} - {"drift", "simulation"}
+    threads, helper = tree.ROOT / "test/world/test_world_threads.c", tree.ROOT / "test/multi/job.c"
+    for suite, name, sources, wanted in (
+        ("world", "world/threads", [helper, threads], True),
+        ("world", "world/verbs", [helper], False),
+        ("world-full", "world/many-more", [threads], False),
+        ("multi", "multi/kill", [helper], True),
+        ("multi-full", "multi/large", [], True),
+        ("hosts", "hosts/traffic", [], False),
+        ("drift", "test_checks", [threads], False),
+    ):
+        test = {"name": name, "suite": [f"horon:{suite}"]}
+        assert suites.threaded_tests(test, sources) is wanted, name
+
+
+def test_checks_helpers_that_begin_threads_are_known():
+    """A test that begins threads by way of another helper would be left out in silence."""
+    helpers = {
+        path.name
+        for path in (tree.ROOT / "test").rglob("*.c")
+        if not path.name.startswith("test_") and "pthread_create" in path.read_text("utf-8")
+    }
+    assert all(suites.BEGINS_THREADS.search(f'#include "{Path(name).stem}.h"') for name in helpers)
+    assert len(helpers) == 2, helpers
 
 
 def test_checks_long_forms_are_found_by_their_name():

@@ -83,13 +83,14 @@ def sanitizer_build(sanitizer):
         [f"-Doptimization={optimization}", "-Ddebug=true", f"-Db_sanitize={sanitizer}",
          "-Db_lundef=false", f"-Dc_args={flags}", *fuzz_options],
         SANITIZER_ENVIRONMENT,
+        wanted=suites.WANTED[sanitizer],
         timeout_multiplier=6,
     )  # fmt: skip
 
 
 def fuzz_build():
     """The fuzz targets of the build for addresses: what it compiles twice is compiled once."""
-    return replace(sanitizer_build("address,undefined"), only="fuzz_")
+    return replace(sanitizer_build("address,undefined"), wanted=suites.fuzz_tests)
 
 
 def gcc_build():

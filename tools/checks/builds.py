@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,7 +40,8 @@ class Build:
     compiler: str  # gcc or clang
     options: list[str] = field(default_factory=list)  # of meson setup
     environment: dict[str, str] = field(default_factory=dict)  # of its tests
-    only: str = ""  # compile only programs whose name begins so
+    # Which tests it has, see suites.py; others are not run, nor are their programs compiled.
+    wanted: Callable = suites.all_tests
     # For machines busier than the one a limit was set on. A test that hangs takes its whole limit;
     # the check is to end all the same.
     timeout_multiplier: int = 3
@@ -85,12 +87,29 @@ class Build:
 
     def _compile_command(self):
         command = [find_tool("ninja") or "ninja", "-C", str(self.folder)]
-        if self.only:
-            targets = self._introspect("--targets")
-            found = [target for target in targets if target["name"].startswith(self.only)]
-            files = [Path(name) for target in found for name in target["filename"]]
-            command += [str(name.relative_to(self.folder)) for name in files]
+        if self.wanted is not suites.all_tests:
+            targets, tests = self._targets(), self._tests()
+            needed = sorted({name for test in tests for name in test["depends"]})
+            files = [Path(file) for name in needed for file in targets[name]["filename"]]
+            command += [str(file.relative_to(self.folder)) for file in files]
         return command
+
+    def _targets(self):
+        return {target["id"]: target for target in self._introspect("--targets")}
+
+    def _tests(self):
+        """The tests that are wanted, as Meson describes them."""
+        tests = self._introspect("--tests")
+        if self.wanted is suites.all_tests:
+            return tests
+        targets = self._targets()
+
+        def sources(test):
+            for name in test["depends"]:
+                for group in targets[name]["target_sources"]:
+                    yield from group.get("sources", ())
+
+        return [test for test in tests if self.wanted(test, sources(test))]
 
     def _introspect(self, what):
         done = subprocess.run(
@@ -108,12 +127,12 @@ class Build:
 
     def suites(self):
         """The names of the suites that have at least one test here."""
-        names = (suite for test in self._introspect("--tests") for suite in test["suite"])
-        return {name.partition(":")[2] or name for name in names}
+        return {name for test in self._tests() for name in suites.suites_of(test)}
 
     def run_suite(self, suite):
         """Runs the tests of a suite. A suite that is not there is a failure."""
-        if suite not in self.suites():
+        names = [test["name"] for test in self._tests() if suite in suites.suites_of(test)]
+        if not names:
             return [Case(suite, FAILED, "missing: no test is registered in this suite")]
         base = f"testlog-{suite}"
         log = self.folder / "meson-logs" / f"{base}.json"
@@ -124,7 +143,7 @@ class Build:
             find_tool("meson") or "meson", "test", "-C", str(self.folder), "--no-rebuild",
             "--suite", suite, "--logbase", base,
             "--timeout-multiplier", str(times),
-            "--num-processes", str(suites.programs_at_once(suite, os.cpu_count() or 1)),
+            "--num-processes", str(suites.programs_at_once(suite, os.cpu_count() or 1)), *names,
         ]  # fmt: skip
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which suites are run, in which build, and how. A suite is NAME, NAME-short or NAME-full: the long
-form of a suite, or of its short one, runs with --full only."""
+form of a suite, or of its short one, runs with --full only. A build has all tests, or those that
+its `wanted` picks by their description (meson introspect --tests) and their programs' sources."""
+
+import re
+from pathlib import Path
 
 # What must be there. A suite without a test is a failure, not a pass.
 SUITES = ("unit", "world", "simulation", "multi", "hosts", "torture", "drift")
@@ -12,13 +16,43 @@ FUZZ, FUZZ_FULL = "fuzz-short", "fuzz-full"
 ALONE = ("multi-full", "hosts-full")
 WAITING = ("hosts",)
 
-# What a sanitizer repeats, and whose long form. A program of one thread, as the simulation, tells
-# the thread sanitizer nothing, and the long form of most no more than the short one.
+# What a sanitizer repeats, and whose long form, which tells the thread sanitizer no more for most.
 SANITIZED = {
     "address,undefined": ("unit", "world", "simulation", "multi", "hosts", "torture"),
     "thread": ("unit", "world", "multi", "hosts", "torture"),
 }
 LONG_FORMS = {"address,undefined": SANITIZED["address,undefined"], "thread": ("multi", "hosts")}
+
+# The thread sanitizer learns nothing where one thread runs: in the launcher, in the simulation, in
+# a test that neither begins threads nor uses a helper that does. Bytes are counted without it.
+ONE_THREAD = ("hosts/ssh", "hosts/traffic")
+FEW_THREADS = ("unit", "world", "torture")
+BEGINS_THREADS = re.compile(r'pthread_create|#include "[\w./]*(boots|duo)\.h"')
+
+
+def suites_of(test):
+    """Meson says PROJECT:SUITE."""
+    return {name.partition(":")[2] or name for name in test["suite"]}
+
+
+def all_tests(_test, _sources):
+    return True
+
+
+def fuzz_tests(test, _sources):
+    return not suites_of(test).isdisjoint((FUZZ, FUZZ_FULL))
+
+
+def threaded_tests(test, sources):
+    found = suites_of(test)
+    if found.isdisjoint(sanitized("thread", found, True)) or test["name"] in ONE_THREAD:
+        return False
+    if found.isdisjoint(FEW_THREADS):
+        return True
+    return any(BEGINS_THREADS.search(Path(name).read_text(encoding="utf-8")) for name in sources)
+
+
+WANTED = {"address,undefined": all_tests, "thread": threaded_tests}
 
 
 def programs_at_once(suite, cores):
