@@ -10,8 +10,8 @@
 #include "job_internal.h"
 #include "tree.h"
 
+#include "address.h"
 #include "alloc.h"
-#include "boot/identity/address.h"
 #include "codec.h"
 
 #include <assert.h>

@@ -7,9 +7,9 @@
  */
 #include "store.h"
 
+#include "address.h"
 #include "alloc.h"
 #include "boot/connect/listen.h"
-#include "boot/identity/address.h"
 #include "boot/identity/key.h"
 #include "boot/store/server.h"
 

@@ -4,8 +4,8 @@
 #ifndef HORON_BOOT_CONNECT_CONNECTOR_H
 #define HORON_BOOT_CONNECT_CONNECTOR_H
 
+#include "address.h"
 #include "boot/connect/prover.h"
-#include "boot/identity/address.h"
 
 struct horon_connector;
 

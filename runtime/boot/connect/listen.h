@@ -3,7 +3,7 @@
 #ifndef HORON_BOOT_CONNECT_LISTEN_H
 #define HORON_BOOT_CONNECT_LISTEN_H
 
-#include "boot/identity/address.h"
+#include "address.h"
 #include "config.h"
 #include "fds.h"
 #include "log.h"

@@ -11,7 +11,7 @@
  */
 #include "boot/identity/identity.h"
 
-#include "boot/identity/address.h"
+#include "address.h"
 #include "fds.h"
 #include "file.h"
 

@@ -3,7 +3,7 @@
 #ifndef HORON_BOOT_STORE_PLACE_H
 #define HORON_BOOT_STORE_PLACE_H
 
-#include "boot/identity/address.h"
+#include "address.h"
 #include "status.h"
 
 struct horon_store_place {

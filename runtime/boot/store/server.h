@@ -6,8 +6,8 @@
 #ifndef HORON_BOOT_STORE_SERVER_H
 #define HORON_BOOT_STORE_SERVER_H
 
+#include "address.h"
 #include "boot/connect/prover.h"
-#include "boot/identity/address.h"
 #include "boot/store/stream.h"
 #include "status.h"
 

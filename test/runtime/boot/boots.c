@@ -4,7 +4,7 @@
 #undef NDEBUG
 #include "boots.h"
 
-#include "boot/identity/address.h"
+#include "address.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

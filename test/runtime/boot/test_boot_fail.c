@@ -3,7 +3,7 @@
 #undef NDEBUG
 #include "boots.h"
 
-#include "boot/identity/address.h"
+#include "address.h"
 #include "boot/joining.h"
 #include "boot/store/server.h"
 #include "boot/store/store.h"

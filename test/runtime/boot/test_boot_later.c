@@ -6,7 +6,7 @@
 #undef NDEBUG
 #include "boots.h"
 
-#include "boot/identity/address.h"
+#include "address.h"
 #include "boot/profile.h"
 
 #include <setjmp.h>

@@ -7,7 +7,7 @@
 #include "boot/connect/links.h"
 
 #include "../boots.h"
-#include "boot/identity/address.h"
+#include "address.h"
 #include "clock.h"
 
 #include <setjmp.h>

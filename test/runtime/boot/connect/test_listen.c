@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a rank listens for those of other hosts, and what it says if it cannot. */
+/* Where a rank listens for those of other hosts, at which port, and what it says if it cannot. */
 #undef NDEBUG
 #include "boot/connect/listen.h"
 
@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <net/if.h>
 #include <sched.h>
@@ -20,6 +21,40 @@
 #include <unistd.h>
 
 #define PORT "40000" /* the only one of a network of our own */
+
+static int listen_in(int first, int start)
+{
+    struct horon_addresses at = {.count = 1};
+    struct horon_listeners listeners = {0};
+    horon_address_parse("127.0.0.1", 0, &at.items[0]);
+    const int port = horon_listeners_add(&at, first, first + 1, start, &listeners);
+    assert_int_equal(listeners.count, port >= 0);
+    return port >= 0 ? listeners.fds[0] : -1;
+}
+
+/* Two listeners in a range of two take both ports; the third finds none. */
+static void test_listen_range_takes_each_port_once(void **state)
+{
+    int fds[2], first;
+    (void)state;
+    for (first = 41000; first < 42000; first += 2) {
+        fds[0] = listen_in(first, 1);
+        fds[1] = listen_in(first, 1);
+        if (fds[0] >= 0 && fds[1] >= 0)
+            break;
+        if (fds[0] >= 0)
+            close(fds[0]);
+    }
+    assert_true(first < 42000);
+    errno = 0;
+    assert_int_equal(listen_in(first, 0), -1);
+    assert_int_equal(errno, EADDRINUSE);
+    close(fds[0]);
+    fds[0] = listen_in(first, 0);
+    assert_true(fds[0] >= 0);
+    close(fds[0]);
+    close(fds[1]);
+}
 
 /* Does a rank with this range say what is wanted? */
 static bool says(const char *range, const char *wanted)
@@ -77,6 +112,7 @@ static void test_listen_without_a_free_port_says_which_were_tried(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_listen_range_takes_each_port_once),
         cmocka_unit_test(test_listen_without_a_free_port_says_which_were_tried),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

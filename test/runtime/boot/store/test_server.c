@@ -4,9 +4,9 @@
 #include "boot/store/server.h"
 
 #include "../boots.h"
+#include "address.h"
 #include "boot/connect/listen.h"
 #include "boot/connect/prover.h"
-#include "boot/identity/address.h"
 #include "boot/identity/identity.h"
 #include "boot/store/store.h"
 #include "clock.h"

@@ -3,7 +3,7 @@
  * What the socket calls want of addresses, in one place. Nothing here connects or waits, but for
  * the resolver of names.
  */
-#include "boot/identity/address.h"
+#include "address.h"
 
 #include "numbers.h"
 

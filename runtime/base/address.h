@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Socket addresses: text, resolution, those of this machine, and listening on them. */
-#ifndef HORON_BOOT_ADDRESS_H
-#define HORON_BOOT_ADDRESS_H
+#ifndef HORON_BASE_ADDRESS_H
+#define HORON_BASE_ADDRESS_H
 
 #include "status.h"
 
