@@ -306,15 +306,25 @@ horon_status_t horon_addresses_of_machine(const char *spec, bool loopback_only,
 
 bool horon_address_is_here(const struct horon_address *address)
 {
-    struct horon_addresses here;
-    if (horon_address_is_loopback(address))
-        return true;
-    if (horon_addresses_of_machine("", false, &here, NULL) != HORON_OK)
-        return false;
-    for (int i = 0; i < here.count; i++)
-        if (horon_address_same_host(&here.items[i], address))
-            return true;
-    return false;
+    struct ifaddrs *all = NULL;
+    bool here = horon_address_is_loopback(address); /* 127.8.9.1, too, which no interface has */
+    if (here || getifaddrs(&all) != 0)
+        return here;
+    for (const struct ifaddrs *at = all; at && !here; at = at->ifa_next) {
+        struct horon_address one;
+        here = at->ifa_addr && take(at->ifa_addr, &one) && horon_address_same_host(&one, address);
+    }
+    freeifaddrs(all);
+    return here;
+}
+
+int horon_addresses_count(const struct horon_addresses *addresses,
+                          bool (*is)(const struct horon_address *address))
+{
+    int count = 0;
+    for (int i = 0; i < addresses->count; i++)
+        count += is(&addresses->items[i]);
+    return count;
 }
 
 horon_status_t horon_port_range_parse(const char *text, int *first_out, int *last_out,

@@ -89,6 +89,10 @@ horon_status_t horon_addresses_of_machine(const char *spec, bool loopback_only,
 /** @return is it one of this machine's, or loopback? */
 bool horon_address_is_here(const struct horon_address *address);
 
+/** @return of how many of them @p is says true: horon_address_is_loopback(), say */
+int horon_addresses_count(const struct horon_addresses *addresses,
+                          bool (*is)(const struct horon_address *address));
+
 /** Reads "FIRST-LAST" or "PORT"; "" is 0-0, any. @return OK | ERR_CONFIG, and 0-0 */
 horon_status_t horon_port_range_parse(const char *text, int *first_out, int *last_out,
                                       struct horon_error *error);

@@ -22,21 +22,12 @@ struct item {
     struct horon_addresses addresses;
 };
 
-static int count(const struct horon_addresses *addresses,
-                 bool (*is)(const struct horon_address *address))
-{
-    int found = 0;
-    for (int i = 0; i < addresses->count; i++)
-        found += is(&addresses->items[i]);
-    return found;
-}
-
 /* Without a key only loopback is safe; an address of this very machine is as good as that. */
 static horon_status_t retreat_to_loopback(struct item *item, struct horon_error *error)
 {
-    if (count(&item->addresses, horon_address_is_loopback) == item->addresses.count)
+    if (horon_addresses_count(&item->addresses, horon_address_is_loopback) == item->addresses.count)
         return HORON_OK;
-    if (count(&item->addresses, horon_address_is_here) == 0)
+    if (horon_addresses_count(&item->addresses, horon_address_is_here) == 0)
         return horon_error_set(error, HORON_ERR_CONFIG,
                                "there is no job key, so only loopback addresses are used: set "
                                "HORON_JOB_KEY or HORON_JOB_KEY_FILE to the same secret on all "
@@ -57,8 +48,8 @@ static void add_listen(struct horon_store_place *place, const struct item *item,
 {
     struct horon_address numeric;
     struct horon_addresses everywhere;
-    const bool here = count(&item->addresses, horon_address_is_here) > 0;
-    const int loopbacks = count(&item->addresses, horon_address_is_loopback);
+    const bool here = horon_addresses_count(&item->addresses, horon_address_is_here) > 0;
+    const int loopbacks = horon_addresses_count(&item->addresses, horon_address_is_loopback);
     if ((!here && !derived) || (place->port && item->port != place->port))
         return;
     place->port = item->port;
@@ -133,7 +124,7 @@ horon_status_t horon_store_place_here(struct horon_store_place *place, bool key_
         horon_addresses_everywhere(&place->listen);
     }
     /* The loopback, which is last, leads another host to itself: it is told if that is all. */
-    const int loopbacks = count(here, horon_address_is_loopback);
+    const int loopbacks = horon_addresses_count(here, horon_address_is_loopback);
     here->count -= loopbacks < here->count ? loopbacks : 0;
     return status;
 }
