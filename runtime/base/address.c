@@ -20,7 +20,8 @@
 /* A whole large job may arrive at once; the kernel cuts it to its own. */
 #define LISTEN_BACKLOG 4096
 
-const void *horon_address_raw(const struct horon_address *address, size_t *raw_bytes_out)
+/* @return the 4 or 16 bytes; NULL if it is neither IPv4 nor IPv6 */
+static const void *raw_of(const struct horon_address *address, size_t *raw_bytes_out)
 {
     if (address->any.sa_family == AF_INET) {
         *raw_bytes_out = sizeof address->v4.sin_addr;
@@ -109,12 +110,20 @@ bool horon_address_is_link_local(const struct horon_address *address)
     return address->any.sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&address->v6.sin6_addr);
 }
 
-bool horon_address_same_host(const struct horon_address *a, const struct horon_address *b)
+bool horon_address_agrees(const struct horon_address *a, const struct horon_address *b, int bits)
 {
     size_t a_bytes = 0, b_bytes = 0;
-    const void *a_raw = horon_address_raw(a, &a_bytes);
-    const void *b_raw = horon_address_raw(b, &b_bytes);
-    return a_raw && b_raw && a_bytes == b_bytes && memcmp(a_raw, b_raw, a_bytes) == 0;
+    const uint8_t *a_raw = raw_of(a, &a_bytes), *b_raw = raw_of(b, &b_bytes);
+    if (!a_raw || !b_raw || a_bytes != b_bytes)
+        return false;
+    const int all = (int)a_bytes * 8, wanted = bits < all ? bits : all, rest = wanted % 8;
+    return memcmp(a_raw, b_raw, (size_t)wanted / 8) == 0 &&
+           (rest == 0 || (a_raw[wanted / 8] ^ b_raw[wanted / 8]) >> (8 - rest) == 0);
+}
+
+bool horon_address_same_host(const struct horon_address *a, const struct horon_address *b)
+{
+    return horon_address_agrees(a, b, HORON_ADDRESS_BITS_MAX);
 }
 
 const char *horon_address_host_text(const struct horon_address *address,
@@ -122,7 +131,7 @@ const char *horon_address_host_text(const struct horon_address *address,
 {
     char host[INET6_ADDRSTRLEN] = "?";
     size_t raw_bytes = 0;
-    const void *raw = horon_address_raw(address, &raw_bytes);
+    const void *raw = raw_of(address, &raw_bytes);
     if (raw) {
         inet_ntop(address->any.sa_family, raw, host, sizeof host);
         snprintf(text, HORON_ADDRESS_TEXT_BYTES, raw_bytes == 4 ? "%s" : "[%s]", host);
@@ -222,22 +231,14 @@ static bool prefix_matches(const char *prefix, const struct horon_address *addre
 {
     char host[HORON_ADDRESS_TEXT_BYTES];
     struct horon_address base;
-    size_t base_bytes = 0, bytes = 0;
     const char *slash = strchr(prefix, '/');
+    int bits = HORON_ADDRESS_BITS_MAX;
     snprintf(host, sizeof host, "%.*s", (int)strcspn(prefix, "/"), prefix);
     if (!horon_address_parse(host, 0, &base))
         return false;
-    const uint8_t *want = horon_address_raw(&base, &base_bytes);
-    const uint8_t *have = horon_address_raw(address, &bytes);
-    if (!want || !have || base_bytes != bytes)
-        return false;
-    int bits = (int)bytes * 8;
-    if (slash && !horon_number_parse(slash + 1, 0, bits, &bits))
-        return false;
-    if (memcmp(want, have, (size_t)bits / 8) != 0)
-        return false;
-    const int rest = bits % 8;
-    return rest == 0 || (want[bits / 8] ^ have[bits / 8]) >> (8 - rest) == 0;
+    const int all = base.any.sa_family == AF_INET ? 32 : HORON_ADDRESS_BITS_MAX;
+    return (!slash || horon_number_parse(slash + 1, 0, all, &bits)) &&
+           horon_address_agrees(&base, address, bits);
 }
 
 static bool spec_matches(const char *spec, const char *interface,

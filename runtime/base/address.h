@@ -13,6 +13,7 @@
 
 /** Longest text of an address with its port, final 0 included. */
 #define HORON_ADDRESS_TEXT_BYTES 128
+#define HORON_ADDRESS_BITS_MAX 128 /* of IPv6 */
 /** Addresses of one machine that are used at most; more are left out. */
 #define HORON_ADDRESSES_MAX 32
 /** Room for the text of so many, final 0 included. */
@@ -39,8 +40,6 @@ bool horon_address_parse(const char *text, int port, struct horon_address *addre
 /** Cuts "HOST:PORT" or "[HOST]:PORT", of @p bytes. @return false: neither, or no port 1-65535 */
 bool horon_address_cut(const char *text, size_t bytes, char host[HORON_ADDRESS_TEXT_BYTES],
                        int *port_out);
-/** @return the 4 or 16 raw bytes; NULL if it is neither IPv4 nor IPv6. */
-const void *horon_address_raw(const struct horon_address *address, size_t *raw_bytes_out);
 
 /** The abstract unix socket @p name (its bytes, without the leading 0). */
 void horon_address_abstract(const char *name, struct horon_address *address);
@@ -49,7 +48,9 @@ int horon_address_port(const struct horon_address *address);
 void horon_address_set_port(struct horon_address *address, int port);
 bool horon_address_is_loopback(const struct horon_address *address);
 bool horon_address_is_link_local(const struct horon_address *address);
-/** Same family and address, whatever the port. */
+/** Same family, IPv4 or IPv6, and the same first @p bits (at most all) of the address. */
+bool horon_address_agrees(const struct horon_address *a, const struct horon_address *b, int bits);
+/** Likewise all of it: the same, whatever the port. */
 bool horon_address_same_host(const struct horon_address *a, const struct horon_address *b);
 
 /** "10.1.0.3:4000", "[::1]:4000", "socket horon-..." . @return @p text */

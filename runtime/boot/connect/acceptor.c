@@ -36,6 +36,7 @@
 #define GUESTS_MIN 8
 #define DESCRIPTORS_A_GUEST 4 /* of all that the process may have, and again for ranks */
 #define PACED_BACKLOG 256     /* half a second's guests */
+#define SOURCE_BITS 64        /* a network of IPv6 is one source: nobody can count its addresses */
 #define REFUSALS_MAX 16       /* that are told of, whatever strangers do */
 
 struct guest {
@@ -216,14 +217,6 @@ static horon_status_t check_origin(const struct horon_acceptor *acceptor, int fd
     return HORON_OK;
 }
 
-/* A network is one source: it has more addresses of version 6 than anybody can count. */
-static bool same_source(const struct horon_address *a, const struct horon_address *b)
-{
-    size_t a_bytes = 0, b_bytes = 0;
-    const void *a_raw = horon_address_raw(a, &a_bytes), *b_raw = horon_address_raw(b, &b_bytes);
-    return a_raw && b_raw && a_bytes == b_bytes && memcmp(a_raw, b_raw, a_bytes == 4 ? 4 : 8) == 0;
-}
-
 static void guest_late(void *arg)
 {
     refuse(arg, HORON_ERR_TIMEOUT, "it did not prove the job key in time");
@@ -241,7 +234,7 @@ static void make_room(struct horon_acceptor *acceptor, const struct horon_addres
     int all = 0, of_source = 0;
     for (struct guest *guest = acceptor->guests; guest; guest = guest->next) {
         all++;
-        if (same_source(&guest->from, from) && of_source++ == 0)
+        if (horon_address_agrees(&guest->from, from, SOURCE_BITS) && of_source++ == 0)
             oldest_of_source = guest;
     }
     assert(all <= acceptor->guests_max);
