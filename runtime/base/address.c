@@ -328,6 +328,13 @@ int horon_addresses_count(const struct horon_addresses *addresses,
     return count;
 }
 
+void horon_addresses_everywhere(struct horon_addresses *addresses)
+{
+    addresses->count = 2;
+    horon_address_parse("0.0.0.0", 0, &addresses->items[0]);
+    horon_address_parse("::", 0, &addresses->items[1]);
+}
+
 horon_status_t horon_port_range_parse(const char *text, int *first_out, int *last_out,
                                       struct horon_error *error)
 {

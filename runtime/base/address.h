@@ -87,6 +87,9 @@ horon_status_t horon_addresses_of_machine(const char *spec, bool loopback_only,
                                           struct horon_addresses *addresses,
                                           struct horon_error *error);
 
+/** To listen at: all addresses of this machine, those of IPv6 too where there are. */
+void horon_addresses_everywhere(struct horon_addresses *addresses);
+
 /** @return is it one of this machine's, or loopback? */
 bool horon_address_is_here(const struct horon_address *address);
 

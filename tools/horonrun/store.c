@@ -9,7 +9,6 @@
 
 #include "address.h"
 #include "alloc.h"
-#include "boot/connect/listen.h"
 #include "boot/identity/key.h"
 #include "boot/store/server.h"
 

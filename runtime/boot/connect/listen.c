@@ -58,13 +58,6 @@ int horon_listeners_add(const struct horon_addresses *addresses, int first, int 
     return -1;
 }
 
-void horon_addresses_everywhere(struct horon_addresses *addresses)
-{
-    addresses->count = 2;
-    horon_address_parse("0.0.0.0", 0, &addresses->items[0]);
-    horon_address_parse("::", 0, &addresses->items[1]);
-}
-
 horon_status_t horon_listeners_open(struct horon_listeners *listeners,
                                     const struct horon_config *config, bool key_given, int rank,
                                     char told[HORON_ADDRESSES_TEXT_BYTES],

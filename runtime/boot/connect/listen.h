@@ -24,9 +24,6 @@ struct horon_listeners {
 int horon_listeners_add(const struct horon_addresses *addresses, int first, int last, int start,
                         struct horon_listeners *listeners);
 
-/** For horon_listeners_add(): all addresses of this machine, those of IPv6 too where there are. */
-void horon_addresses_everywhere(struct horon_addresses *addresses);
-
 /**
  * For ranks of other hosts: listens as the rows INTERFACES and PORT_RANGE say; without a key at
  * loopback only.

@@ -7,8 +7,6 @@
  */
 #include "boot/store/place.h"
 
-#include "boot/connect/listen.h"
-
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
