@@ -152,6 +152,14 @@ const char *horon_address_text(const struct horon_address *address,
     return text;
 }
 
+const char *horon_address_end_text(int socket, bool there, char text[HORON_ADDRESS_TEXT_BYTES])
+{
+    struct horon_address end = {.bytes = sizeof end.local};
+    const int why = there ? getpeername(socket, &end.any, &end.bytes)
+                          : getsockname(socket, &end.any, &end.bytes);
+    return why == 0 ? horon_address_text(&end, text) : strcpy(text, "?");
+}
+
 void horon_addresses_add(struct horon_addresses *addresses, const struct horon_address *address)
 {
     assert(addresses->count >= 0 && addresses->count <= HORON_ADDRESSES_MAX);

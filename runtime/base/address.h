@@ -60,6 +60,9 @@ const char *horon_address_text(const struct horon_address *address,
 const char *horon_address_host_text(const struct horon_address *address,
                                     char text[HORON_ADDRESS_TEXT_BYTES]);
 
+/** With the port, of one end of a connected socket, this one or the one @p there. "?": not known */
+const char *horon_address_end_text(int socket, bool there, char text[HORON_ADDRESS_TEXT_BYTES]);
+
 /** Adds it, unless it is there already, with that port, or there is no room. */
 void horon_addresses_add(struct horon_addresses *addresses, const struct horon_address *address);
 

@@ -24,18 +24,6 @@ void horon_joining_report_identity(const struct horon_joining *j)
     HORON_LOG_DEBUG(j->log, "the job key comes from %s", key_origin(j->config));
 }
 
-static void report_tcp(const struct horon_joining *j, int rank, const char *host)
-{
-    struct horon_address here = {.bytes = sizeof here.local}, there = {.bytes = sizeof there.local};
-    char from[HORON_ADDRESS_TEXT_BYTES] = "?", to[HORON_ADDRESS_TEXT_BYTES] = "?";
-    const int fd = j->boot->proven[rank].fd;
-    if (getsockname(fd, &here.any, &here.bytes) == 0)
-        horon_address_text(&here, from);
-    if (getpeername(fd, &there.any, &there.bytes) == 0)
-        horon_address_text(&there, to);
-    HORON_LOG_DEBUG(j->log, "linked to rank %d (%s) by tcp, %s to %s", rank, host, from, to);
-}
-
 void horon_joining_report_links(const struct horon_joining *j)
 {
     const struct horon_boot *boot = j->boot;
@@ -48,12 +36,16 @@ void horon_joining_report_links(const struct horon_joining *j)
                     boot->local_count, boot->local_count == 1 ? "" : "s", boot->control.bytes);
     for (int r = 0; r < topology->size; r++) {
         const char *host = topology->host_name[topology->host_of[r]];
+        char from[HORON_ADDRESS_TEXT_BYTES], to[HORON_ADDRESS_TEXT_BYTES];
+        const int fd = boot->proven[r].fd;
         if (r != topology->rank && horon_topology_is_here(topology, r))
             HORON_LOG_DEBUG(j->log,
                             "linked to rank %d (%s) by shared memory, its arena of %zu bytes", r,
                             host, boot->local[topology->local_rank_of[r]].arena.bytes);
-        else if (boot->proven[r].fd >= 0)
-            report_tcp(j, r, host);
+        else if (fd >= 0)
+            HORON_LOG_DEBUG(j->log, "linked to rank %d (%s) by tcp, %s to %s", r, host,
+                            horon_address_end_text(fd, false, from),
+                            horon_address_end_text(fd, true, to));
     }
     if (topology->size == 1)
         return;

@@ -157,17 +157,6 @@ static horon_status_t take_frame(void *arg, uint8_t type, struct horon_reader *b
     return HORON_OK;
 }
 
-static void log_reached(const struct horon_store *store, int socket)
-{
-    struct horon_address address = {.bytes = sizeof address.local};
-    char text[HORON_ADDRESS_TEXT_BYTES];
-    if (horon_log_wants(store->options.self.log, HORON_LOG_DEBUG) &&
-        getpeername(socket, &address.any, &address.bytes) == 0)
-        HORON_LOG_DEBUG(store->options.self.log, "reached the store at %s, which %s serves",
-                        horon_address_text(&address, text),
-                        store->launcher_serves ? "the launcher" : "rank 0");
-}
-
 /* What was not even tried, and what else may be the matter. */
 static void add_more(const struct horon_store *store, struct horon_error *why)
 {
@@ -191,6 +180,7 @@ static void connector_ended(void *arg, horon_status_t status, const struct horon
                             const struct horon_error *error)
 {
     struct horon_store *store = arg;
+    char text[HORON_ADDRESS_TEXT_BYTES];
     assert(store->state == CLIENT_CONNECTING);
     horon_connector_destroy(store->connector);
     store->connector = NULL;
@@ -208,7 +198,9 @@ static void connector_ended(void *arg, horon_status_t status, const struct horon
     }
     horon_pump_untimer(store->options.self.pump, &store->look);
     store->launcher_serves = proven->theirs.rank < 0;
-    log_reached(store, proven->fd);
+    HORON_LOG_DEBUG(store->options.self.log, "reached the store at %s, which %s serves",
+                    horon_address_end_text(proven->fd, true, text),
+                    store->launcher_serves ? "the launcher" : "rank 0");
     if (horon_store_stream_open(&store->stream, proven, store->options.wrap, &store->error) !=
         HORON_OK)
         store_failed(store);
