@@ -343,7 +343,6 @@ static horon_status_t serve(struct horon_store *store, struct horon_error *error
 {
     const struct horon_store_options *options = &store->options;
     struct horon_store_place *place = &store->place;
-    const int last = place->port_last ? place->port_last : place->port + options->port_scan;
     char text[HORON_ADDRESS_TEXT_BYTES];
     const struct horon_store_server_options serving = {.self = options->self,
                                                        .host_of = options->host_of,
@@ -353,7 +352,7 @@ static horon_status_t serve(struct horon_store *store, struct horon_error *error
     if (!store->server)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the store");
     horon_status_t status = horon_store_server_listen(store->server, &place->listen, place->port,
-                                                      last < 65535 ? last : 65535, error);
+                                                      place->port_last, error);
     if (status != HORON_OK) {
         store->taken = status == HORON_ERR_SYSTEM && errno == EADDRINUSE && !options->port_scan &&
                        store->file.directory < 0;
@@ -371,15 +370,13 @@ static horon_status_t seek(struct horon_store *store, struct horon_error *error)
 {
     const struct horon_store_options *options = &store->options;
     struct horon_store_place *place = &store->place;
-    const bool ours = store->server, scan = !ours && options->port_scan > 0;
-    if (scan)
-        horon_store_place_scan(place, options->port_scan);
+    const bool ours = store->server;
     for (int i = 0; i < place->listen.count && ours; i++)
         horon_address_set_port(&place->listen.items[i], place->port);
     const struct horon_connector_options connecting = {
         .self = options->self,
         .addresses = ours ? &place->listen : &place->addresses,
-        .scan = scan,
+        .scan = !ours && options->port_scan > 0,
         .patience_ns = place->several && !ours ? REFUSED_PATIENCE_NS : 0,
         .silence_ns = store->taken ? options->silence_ns : 0,
         .done = connector_ended,
@@ -403,8 +400,8 @@ static horon_status_t look(struct horon_store *store, struct horon_error *error)
         move(store, CLIENT_LOOKING);
     }
     memcpy(store->found, addresses, sizeof store->found);
-    status = horon_store_place_find(&store->place, addresses, store->options.self.key->given, false,
-                                    error);
+    status =
+        horon_store_place_find(&store->place, addresses, store->options.self.key->given, 0, error);
     return status == HORON_OK ? seek(store, error) : status;
 }
 
@@ -446,7 +443,7 @@ static horon_status_t start(struct horon_store *store, struct horon_error *error
         in_file ? horon_store_place_here(place, options->self.key->given, options->interfaces,
                                          options->port_range, error)
                 : horon_store_place_find(place, options->address, options->self.key->given,
-                                         options->port_scan > 0, error);
+                                         options->port_scan, error);
     if (status == HORON_OK && place->unusable[0])
         HORON_LOG_DEBUG(options->self.log, "addresses of the store are passed over: %s",
                         place->unusable);

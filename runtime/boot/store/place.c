@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define SCHEME "tcp://"
+#define PORT_MAX 65535
 
 /* One address of the text. */
 struct item {
@@ -78,8 +79,24 @@ static void take_item(struct horon_store_place *place, struct item *item, bool k
     add_listen(place, item, derived);
 }
 
+/* The next ports at all addresses, as many as there is room for. */
+static void add_ports(struct horon_store_place *place, int port_scan)
+{
+    struct horon_addresses *addresses = &place->addresses;
+    const int per_port = addresses->count, first = horon_address_port(&addresses->items[0]);
+    assert(per_port > 0 && per_port <= HORON_ADDRESSES_MAX);
+    for (int port = first + 1; port <= first + port_scan && port <= PORT_MAX; port++) {
+        for (int i = 0; i < per_port && addresses->count < HORON_ADDRESSES_MAX; i++) {
+            struct horon_address *next = &addresses->items[addresses->count++];
+            *next = addresses->items[i];
+            horon_address_set_port(next, port);
+        }
+    }
+    place->port_last = place->port + port_scan < PORT_MAX ? place->port + port_scan : PORT_MAX;
+}
+
 horon_status_t horon_store_place_find(struct horon_store_place *place, const char *text,
-                                      bool key_given, bool derived, struct horon_error *error)
+                                      bool key_given, int port_scan, struct horon_error *error)
 {
     memset(place, 0, sizeof *place);
     for (const char *at = text;; at++) {
@@ -92,7 +109,7 @@ horon_status_t horon_store_place_find(struct horon_store_place *place, const cha
                                    "the store '%s' is not tcp://HOST:PORT with a port of 1-65535, "
                                    "nor a list tcp://HOST:PORT,HOST:PORT of its addresses",
                                    text);
-        take_item(place, &item, key_given, derived);
+        take_item(place, &item, key_given, port_scan > 0);
         at += bytes;
         if (!*at)
             break;
@@ -101,6 +118,7 @@ horon_status_t horon_store_place_find(struct horon_store_place *place, const cha
     if (place->addresses.count == 0)
         return horon_error_set(error, HORON_ERR_CONFIG, "the store cannot be used: %s",
                                place->unusable);
+    add_ports(place, port_scan);
     return HORON_OK;
 }
 
@@ -125,18 +143,4 @@ horon_status_t horon_store_place_here(struct horon_store_place *place, bool key_
     const int loopbacks = horon_addresses_count(here, horon_address_is_loopback);
     here->count -= loopbacks < here->count ? loopbacks : 0;
     return status;
-}
-
-void horon_store_place_scan(struct horon_store_place *place, int port_scan)
-{
-    struct horon_addresses *addresses = &place->addresses;
-    const int per_port = addresses->count, first = horon_address_port(&addresses->items[0]);
-    assert(per_port > 0 && per_port <= HORON_ADDRESSES_MAX);
-    for (int port = first + 1; port <= first + port_scan && port <= 65535; port++) {
-        for (int i = 0; i < per_port && addresses->count < HORON_ADDRESSES_MAX; i++) {
-            struct horon_address *next = &addresses->items[addresses->count++];
-            *next = addresses->items[i];
-            horon_address_set_port(next, port);
-        }
-    }
 }

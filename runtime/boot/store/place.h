@@ -19,13 +19,14 @@ struct horon_store_place {
  * Reads "tcp://HOST:PORT", or several of them, comma separated, where tcp:// may be left out; and
  * looks at this machine's addresses.
  * @param key_given false: only loopback is safe; an address of this machine is replaced by it
- * @param derived rank 0 must serve, wherever the address leads
+ * @param port_scan not 0: rank 0 must serve, wherever the address leads, at the port or one of so
+ *        many next ones, at all of which the others look for it
  * @return OK, one address at least can be tried | ERR_CONFIG, no such form, or none can be: no such
  *         name, or not safe without a key
  * Blocks: as long as the resolver of names does.
  */
 horon_status_t horon_store_place_find(struct horon_store_place *place, const char *text,
-                                      bool key_given, bool derived, struct horon_error *error);
+                                      bool key_given, int port_scan, struct horon_error *error);
 
 /**
  * Rank 0 serves at this machine's addresses, and nobody knows yet where.
@@ -35,8 +36,5 @@ horon_status_t horon_store_place_find(struct horon_store_place *place, const cha
 horon_status_t horon_store_place_here(struct horon_store_place *place, bool key_given,
                                       const char *interfaces, const char *port_range,
                                       struct horon_error *error);
-
-/** Adds the next @p port_scan ports at all addresses, as many as there is room for. */
-void horon_store_place_scan(struct horon_store_place *place, int port_scan);
 
 #endif
