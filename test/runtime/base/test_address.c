@@ -11,6 +11,7 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 static void test_address_texts_are_read_and_written(void **state)
 {
@@ -41,6 +42,54 @@ static void test_address_texts_are_read_and_written(void **state)
         assert_true(horon_address_same_host(&address, &copy.items[0]));
         assert_int_equal(horon_address_port(&copy.items[0]), 8);
     }
+}
+
+static void test_address_agrees_by_its_first_bits(void **state)
+{
+    static const struct {
+        const char *a, *b;
+        int bits;
+        bool agrees;
+    } rows[] = {{"10.1.0.3", "10.1.128.3", 16, true},       {"10.1.0.3", "10.1.128.3", 17, false},
+                {"10.1.0.3", "10.1.0.3", 128, true},        {"10.1.0.3", "10.1.0.2", 31, true},
+                {"10.1.0.3", "10.1.0.2", 64, false},        {"10.1.0.3", "99.1.0.3", 0, true},
+                {"fd00::1", "fd00::2", 64, true},           {"fd00::1", "fd00::2", 128, false},
+                {"fd00:0:0:1::", "fd00::", 63, true},       {"fd00:0:0:1::", "fd00::", 64, false},
+                {"127.0.0.1", "::ffff:127.0.0.1", 0, false}};
+    struct horon_address a, b;
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        assert_true(horon_address_parse(rows[i].a, 1, &a));
+        assert_true(horon_address_parse(rows[i].b, 2, &b));
+        assert_int_equal(horon_address_agrees(&a, &b, rows[i].bits), rows[i].agrees);
+        assert_int_equal(horon_address_agrees(&b, &a, rows[i].bits), rows[i].agrees);
+    }
+    horon_address_abstract("name", &a);
+    assert_false(horon_address_agrees(&a, &a, 0));
+    assert_false(horon_address_same_host(&a, &a));
+}
+
+static void test_address_of_both_ends_is_told(void **state)
+{
+    struct horon_address address;
+    char here[HORON_ADDRESS_TEXT_BYTES], there[HORON_ADDRESS_TEXT_BYTES];
+    const int far = socket(AF_INET, SOCK_STREAM, 0);
+    (void)state;
+    assert_true(horon_address_parse("127.0.0.1", 0, &address));
+    const int listener = horon_address_listen(&address);
+    assert_string_equal(horon_address_end_text(far, true, there), "?");
+    assert_int_equal(connect(far, &address.any, address.bytes), 0);
+    const int near = accept(listener, NULL, NULL);
+    assert_true(near >= 0);
+    assert_string_equal(horon_address_end_text(near, false, here),
+                        horon_address_text(&address, there));
+    assert_string_equal(horon_address_end_text(near, true, there),
+                        horon_address_end_text(far, false, here));
+    assert_string_equal(horon_address_end_text(near, false, here),
+                        horon_address_end_text(far, true, there));
+    close(near);
+    close(far);
+    close(listener);
 }
 
 static void test_address_nonsense_is_none(void **state)
@@ -151,6 +200,7 @@ static void test_address_loopback_comes_last(void **state)
     struct horon_address far;
     horon_address_parse("192.0.2.1", 1, &far); /* never assigned: for documents */
     assert_false(horon_address_is_here(&far));
+    assert_int_equal(horon_addresses_count(&addresses, horon_address_is_here), addresses.count);
 }
 
 static void test_port_range_is_read_strictly(void **state)
@@ -187,6 +237,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_address_texts_are_read_and_written),
+        cmocka_unit_test(test_address_agrees_by_its_first_bits),
+        cmocka_unit_test(test_address_of_both_ends_is_told),
         cmocka_unit_test(test_address_nonsense_is_none),
         cmocka_unit_test(test_addresses_survive_the_way),
         cmocka_unit_test(test_addresses_that_are_none_are_refused),
