@@ -51,12 +51,8 @@ static void add_loopback(struct horon_addresses *addresses)
 {
     struct horon_address loopback;
     horon_address_parse("127.0.0.1", 0, &loopback);
-    for (int i = 0; i < addresses->count; i++)
-        if (horon_address_same_host(&addresses->items[i], &loopback))
-            return;
-    if (addresses->count == HORON_ADDRESSES_MAX)
-        addresses->count--;
-    addresses->items[addresses->count++] = loopback;
+    addresses->count -= addresses->count == HORON_ADDRESSES_MAX; /* the last, a loopback perhaps */
+    horon_addresses_add(addresses, &loopback);
 }
 
 static horon_status_t serve(struct horonrun_store *store, const struct horonrun_store_setup *setup,
