@@ -2,14 +2,6 @@
 /* One line an object. Nothing here is formatted unless the level asks for it. */
 #include "boot/joining.h"
 
-/* The key itself is nobody's to read. */
-static const char *key_origin(const struct horon_config *config)
-{
-    if (config->job_key[0])
-        return "HORON_JOB_KEY";
-    return config->job_key_file[0] ? "HORON_JOB_KEY_FILE" : "nowhere: there is none";
-}
-
 void horon_joining_report_identity(const struct horon_joining *j)
 {
     const struct horon_identity *id = &j->id;
@@ -21,7 +13,11 @@ void horon_joining_report_identity(const struct horon_joining *j)
         return;
     HORON_LOG_DEBUG(j->log, "ranks meet at %s%s", id->store,
                     id->port_scan ? ", made of the launcher's variables" : "");
-    HORON_LOG_DEBUG(j->log, "the job key comes from %s", key_origin(j->config));
+    /* the key itself is nobody's to read */
+    HORON_LOG_DEBUG(j->log, "the job key comes from %s",
+                    j->config->job_key[0]        ? "HORON_JOB_KEY"
+                    : j->config->job_key_file[0] ? "HORON_JOB_KEY_FILE"
+                                                 : "nowhere: there is none");
 }
 
 void horon_joining_report_links(const struct horon_joining *j)
