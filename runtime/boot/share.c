@@ -224,25 +224,19 @@ static horon_status_t take_note(struct end *end, struct horon_note *note, struct
     return HORON_OK;
 }
 
-/* OK: perhaps more | AGAIN */
-static horon_status_t take_one(struct end *end, struct horon_error *error)
-{
-    struct horon_note note;
-    horon_status_t status = horon_note_receive(end->watch.fd, &note, error);
-    if (status != HORON_OK)
-        return status;
-    status = take_note(end, &note, error);
-    horon_note_close(&note);
-    return status;
-}
-
 static void end_ready(void *arg, uint32_t events)
 {
     struct end *end = arg;
     struct horon_error error = {0};
     horon_status_t status = HORON_OK;
-    while (status == HORON_OK && end->share->awaited > 0)
-        status = take_one(end, &error);
+    while (status == HORON_OK && end->share->awaited > 0) {
+        struct horon_note note;
+        status = horon_note_receive(end->watch.fd, &note, &error);
+        if (status != HORON_OK)
+            break;
+        status = take_note(end, &note, &error);
+        horon_note_close(&note);
+    }
     if (status >= 0)
         flush_all(end->share);
     if (status >= 0 && end->state == END_TALKS && events & (EPOLLHUP | EPOLLERR))
