@@ -114,6 +114,7 @@ bool horon_address_agrees(const struct horon_address *a, const struct horon_addr
 {
     size_t a_bytes = 0, b_bytes = 0;
     const uint8_t *a_raw = raw_of(a, &a_bytes), *b_raw = raw_of(b, &b_bytes);
+    assert(bits >= 0);
     if (!a_raw || !b_raw || a_bytes != b_bytes)
         return false;
     const int all = (int)a_bytes * 8, wanted = bits < all ? bits : all, rest = wanted % 8;
