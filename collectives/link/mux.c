@@ -158,7 +158,8 @@ horon_status_t horon_mux_post_send(struct horon_mux *mux, struct horon_transfer 
                                    struct horon_error *error)
 {
     HORON_ASSERT_OWNER(mux->options.owner);
-    struct horon_mux_record *credit = horon_mux_find_record(mux->table.credits, &transfer->id);
+    struct horon_mux_record *credit =
+        horon_mux_find_record(&mux->table, HORON_MUX_CREDITS, &transfer->id);
     horon_status_t status = transfer_begin(mux, transfer, credit, error);
     if (status)
         return status;
@@ -167,7 +168,7 @@ horon_status_t horon_mux_post_send(struct horon_mux *mux, struct horon_transfer 
         return horon_error_set(error, HORON_ERR_MEMORY, "%u transfers to %s wait already",
                                HORON_MUX_WAITING_MAX, mux->options.peer_name);
     if (credit) {
-        horon_mux_remove_record(mux->table.credits, credit);
+        horon_mux_remove_record(&mux->table, HORON_MUX_CREDITS, credit);
         horon_mux_record_release(&mux->table, credit);
         assert(mux->rx.credits > 0);
         mux->rx.credits--;
@@ -185,7 +186,7 @@ horon_status_t horon_mux_post_send(struct horon_mux *mux, struct horon_transfer 
             horon_mux_queue_push(&mux->tx.notes, transfer);
         }
     }
-    horon_mux_insert_transfer(mux->table.sends, transfer);
+    horon_mux_insert_transfer(&mux->table, HORON_MUX_SENDS, transfer);
     return HORON_OK;
 }
 
@@ -202,7 +203,7 @@ static void recv_take_arrival(struct horon_mux *mux, struct horon_transfer *tran
         rx->target = HORON_MUX_TO_TRANSFER;
         rx->transfer = transfer;
     }
-    horon_mux_remove_record(mux->table.arrivals, record);
+    horon_mux_remove_record(&mux->table, HORON_MUX_ARRIVALS, record);
     horon_mux_rx_drop_arrival(mux, record);
 }
 
@@ -210,7 +211,8 @@ horon_status_t horon_mux_post_recv(struct horon_mux *mux, struct horon_transfer 
                                    struct horon_error *error)
 {
     HORON_ASSERT_OWNER(mux->options.owner);
-    struct horon_mux_record *record = horon_mux_find_record(mux->table.arrivals, &transfer->id);
+    struct horon_mux_record *record =
+        horon_mux_find_record(&mux->table, HORON_MUX_ARRIVALS, &transfer->id);
     horon_status_t status = transfer_begin(mux, transfer, record, error);
     if (status)
         return status;
@@ -237,7 +239,7 @@ horon_status_t horon_mux_post_recv(struct horon_mux *mux, struct horon_transfer 
         horon_mux_move_transfer(transfer, HORON_MUX_OWE_CREDIT);
         horon_mux_queue_push(&mux->tx.notes, transfer);
     }
-    horon_mux_insert_transfer(mux->table.recvs, transfer);
+    horon_mux_insert_transfer(&mux->table, HORON_MUX_RECVS, transfer);
     return HORON_OK;
 }
 
@@ -248,14 +250,15 @@ static bool belongs(const struct horon_transfer_id *id, uint32_t channel, uint64
 
 /* @param sequence NULL: of all operations; likewise below */
 static bool forget_sends(struct horon_mux *mux, uint32_t channel, const uint64_t *sequence,
-                         size_t bucket)
+                         struct horon_mux_bucket *bucket)
 {
     bool ok = true;
-    struct horon_transfer **link = &mux->table.sends[bucket];
+    struct horon_transfer **link = &bucket->posted[HORON_MUX_SENDS];
     while (*link) {
         struct horon_transfer *transfer = *link;
         if (belongs(&transfer->id, channel, sequence ? *sequence : transfer->id.sequence)) {
             *link = transfer->next;
+            mux->table.count--;
             ok = horon_mux_tx_withdraw(mux, transfer) && ok;
         } else {
             link = &transfer->next;
@@ -264,9 +267,10 @@ static bool forget_sends(struct horon_mux *mux, uint32_t channel, const uint64_t
     return ok;
 }
 
-static void forget_recvs(struct horon_mux *mux, uint32_t channel, uint64_t sequence, size_t bucket)
+static void forget_recvs(struct horon_mux *mux, uint32_t channel, uint64_t sequence,
+                         struct horon_mux_bucket *bucket)
 {
-    struct horon_transfer **link = &mux->table.recvs[bucket];
+    struct horon_transfer **link = &bucket->posted[HORON_MUX_RECVS];
     while (*link) {
         struct horon_transfer *transfer = *link;
         if (!belongs(&transfer->id, channel, sequence)) {
@@ -274,6 +278,7 @@ static void forget_recvs(struct horon_mux *mux, uint32_t channel, uint64_t seque
             continue;
         }
         *link = transfer->next;
+        mux->table.count--;
         if (transfer->state & (HORON_MUX_CREDIT_DUE | HORON_MUX_TAKEN_DUE))
             horon_mux_queue_remove(&mux->tx.notes, transfer);
         if (transfer->state & HORON_MUX_RECV_FETCHES)
@@ -286,9 +291,9 @@ static void forget_recvs(struct horon_mux *mux, uint32_t channel, uint64_t seque
 }
 
 static void forget_records(struct horon_mux *mux, uint32_t channel, const uint64_t *sequence,
-                           size_t bucket)
+                           struct horon_mux_bucket *bucket)
 {
-    struct horon_mux_record **link = &mux->table.arrivals[bucket];
+    struct horon_mux_record **link = &bucket->came[HORON_MUX_ARRIVALS];
     while (*link) {
         struct horon_mux_record *record = *link;
         if (!belongs(&record->id, channel, sequence ? *sequence : record->id.sequence)) {
@@ -296,11 +301,12 @@ static void forget_records(struct horon_mux *mux, uint32_t channel, const uint64
             continue;
         }
         *link = record->next;
+        mux->table.count--;
         if (mux->rx.target == HORON_MUX_TO_RECORD && mux->rx.record == record)
             mux->rx.target = HORON_MUX_TO_NOBODY;
         horon_mux_rx_drop_arrival(mux, record);
     }
-    link = &mux->table.credits[bucket];
+    link = &bucket->came[HORON_MUX_CREDITS];
     while (*link) {
         struct horon_mux_record *record = *link;
         if (!belongs(&record->id, channel, sequence ? *sequence : record->id.sequence)) {
@@ -308,6 +314,7 @@ static void forget_records(struct horon_mux *mux, uint32_t channel, const uint64
             continue;
         }
         *link = record->next;
+        mux->table.count--;
         mux->rx.credits--;
         horon_mux_record_release(&mux->table, record);
     }
@@ -325,7 +332,7 @@ void horon_mux_forget(struct horon_mux *mux, uint32_t channel, uint64_t sequence
     if (!mux)
         return;
     HORON_ASSERT_OWNER(mux->options.owner);
-    const size_t bucket = horon_mux_bucket_of(channel, sequence);
+    struct horon_mux_bucket *bucket = horon_mux_bucket_of(&mux->table, channel, sequence);
     bool ok = forget_sends(mux, channel, &sequence, bucket);
     forget_recvs(mux, channel, sequence, bucket);
     forget_records(mux, channel, &sequence, bucket);
@@ -339,10 +346,10 @@ void horon_mux_forget_channel(struct horon_mux *mux, uint32_t channel)
     if (!mux)
         return;
     HORON_ASSERT_OWNER(mux->options.owner);
-    for (size_t bucket = 0; bucket < HORON_MUX_BUCKETS; bucket++) {
-        if (!forget_sends(mux, channel, NULL, bucket))
+    for (size_t i = 0; i < horon_mux_bucket_count(&mux->table); i++) {
+        if (!forget_sends(mux, channel, NULL, &mux->table.buckets[i]))
             lack_memory(mux);
-        forget_records(mux, channel, NULL, bucket);
+        forget_records(mux, channel, NULL, &mux->table.buckets[i]);
     }
 }
 

@@ -142,7 +142,7 @@ static horon_status_t data_is_new(struct horon_mux *mux, const struct horon_mux_
     record->id = id;
     record->check = frame->check;
     record->bytes = frame->bytes;
-    horon_mux_insert_record(mux->table.arrivals, record);
+    horon_mux_insert_record(&mux->table, HORON_MUX_ARRIVALS, record);
     horon_mux_compare_posted(&mux->table, &id, frame->check, frame->bytes);
     rx->target = HORON_MUX_TO_RECORD;
     rx->record = record;
@@ -192,7 +192,7 @@ static horon_status_t begin_data(struct horon_mux *mux, const struct horon_mux_f
         return heard;
     if (taken)
         return data_to_nobody(mux, frame);
-    struct horon_transfer *transfer = horon_mux_find_transfer(mux->table.recvs, &id);
+    struct horon_transfer *transfer = horon_mux_find_transfer(&mux->table, HORON_MUX_RECVS, &id);
     if (transfer)
         return data_to_posted(mux, transfer, frame);
     if (is_past(mux, &id))
@@ -201,7 +201,7 @@ static horon_status_t begin_data(struct horon_mux *mux, const struct horon_mux_f
         return refuse(mux, "sent data before it had credit");
     if (eager_beyond_share(mux, frame))
         return refuse(mux, "sent more data without credit than was agreed");
-    struct horon_mux_record *record = horon_mux_find_record(mux->table.arrivals, &id);
+    struct horon_mux_record *record = horon_mux_find_record(&mux->table, HORON_MUX_ARRIVALS, &id);
     return record ? data_to_arrival(mux, record, frame) : data_is_new(mux, frame);
 }
 
@@ -227,7 +227,7 @@ static horon_status_t take_credit(struct horon_mux *mux, const struct horon_mux_
     const bool unasked =
         frame->bytes > mux->options.eager_bytes && !horon_mux_lends(mux, frame->bytes);
     const struct horon_transfer_id id = frame_id(frame);
-    struct horon_transfer *transfer = horon_mux_find_transfer(mux->table.sends, &id);
+    struct horon_transfer *transfer = horon_mux_find_transfer(&mux->table, HORON_MUX_SENDS, &id);
     if (transfer) {
         if (!agrees(transfer, frame))
             return HORON_OK;
@@ -240,13 +240,13 @@ static horon_status_t take_credit(struct horon_mux *mux, const struct horon_mux_
     if (is_past(mux, &id))
         return HORON_OK;
     if (!unasked || mux->rx.credits == HORON_MUX_WAITING_MAX ||
-        horon_mux_find_record(mux->table.credits, &id))
+        horon_mux_find_record(&mux->table, HORON_MUX_CREDITS, &id))
         return refuse(mux, "gave credit that was not asked for");
     struct horon_mux_record *record = record_of(mux, frame);
     if (!record)
         return mux->failure.status;
     mux->rx.credits++;
-    horon_mux_insert_record(mux->table.credits, record);
+    horon_mux_insert_record(&mux->table, HORON_MUX_CREDITS, record);
     return HORON_OK;
 }
 
@@ -255,7 +255,7 @@ static horon_status_t take_want(struct horon_mux *mux, const struct horon_mux_fr
                                 const struct horon_mux_loan *loan)
 {
     const struct horon_transfer_id id = frame_id(frame);
-    struct horon_transfer *transfer = horon_mux_find_transfer(mux->table.recvs, &id);
+    struct horon_transfer *transfer = horon_mux_find_transfer(&mux->table, HORON_MUX_RECVS, &id);
     if (transfer) {
         if (!agrees(transfer, frame))
             return HORON_OK;
@@ -271,7 +271,8 @@ static horon_status_t take_want(struct horon_mux *mux, const struct horon_mux_fr
     }
     if (is_past(mux, &id))
         return HORON_OK;
-    if (mux->rx.wants == HORON_MUX_WAITING_MAX || horon_mux_find_record(mux->table.arrivals, &id))
+    if (mux->rx.wants == HORON_MUX_WAITING_MAX ||
+        horon_mux_find_record(&mux->table, HORON_MUX_ARRIVALS, &id))
         return refuse(mux, "asked for credit that it has");
     struct horon_mux_record *record = record_of(mux, frame);
     if (!record)
@@ -280,7 +281,7 @@ static horon_status_t take_want(struct horon_mux *mux, const struct horon_mux_fr
     if (loan)
         record->loan = *loan;
     mux->rx.wants++;
-    horon_mux_insert_record(mux->table.arrivals, record);
+    horon_mux_insert_record(&mux->table, HORON_MUX_ARRIVALS, record);
     return HORON_OK;
 }
 
@@ -297,7 +298,7 @@ static horon_status_t take_want_or_loan(struct horon_mux *mux, const struct horo
 static horon_status_t take_taken(struct horon_mux *mux, const struct horon_mux_frame *frame)
 {
     const struct horon_transfer_id id = frame_id(frame);
-    struct horon_transfer *transfer = horon_mux_find_transfer(mux->table.sends, &id);
+    struct horon_transfer *transfer = horon_mux_find_transfer(&mux->table, HORON_MUX_SENDS, &id);
     if (!transfer && is_past(mux, &id))
         return HORON_OK;
     if (!transfer || !horon_mux_lends(mux, transfer->bytes) || transfer->bytes != frame->bytes ||
@@ -403,7 +404,7 @@ void horon_mux_rx_end(struct horon_mux *mux, struct horon_transfer *transfer)
     assert(!transfer->done);
     assert(transfer->moved_bytes == transfer->bytes);
     assert(!(transfer->state & HORON_MUX_CREDIT_DUE)); /* which would go out about nothing */
-    horon_mux_remove_transfer(mux->table.recvs, transfer);
+    horon_mux_remove_transfer(&mux->table, HORON_MUX_RECVS, transfer);
     if (transfer->bytes > mux->options.eager_bytes) {
         assert(mux->rx.recvs_waiting > 0);
         mux->rx.recvs_waiting--;

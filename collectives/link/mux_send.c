@@ -203,7 +203,7 @@ static void burst_entry_gone(struct horon_mux *mux, int i)
     if (burst->entry[i].ends) {
         assert(!(burst->entry[i].transfer->state & HORON_MUX_SEND_QUEUED));
         assert(burst->entry[i].transfer->moved_bytes == burst->entry[i].transfer->bytes);
-        horon_mux_remove_transfer(mux->table.sends, burst->entry[i].transfer);
+        horon_mux_remove_transfer(&mux->table, HORON_MUX_SENDS, burst->entry[i].transfer);
         horon_mux_set_done(burst->entry[i].transfer);
     }
     burst->entry[i].transfer = NULL;
@@ -338,7 +338,7 @@ bool horon_mux_send_now(struct horon_mux *mux, struct horon_transfer *transfer)
         transfer->done = true;
         return true;
     }
-    horon_mux_insert_transfer(mux->table.sends, transfer);
+    horon_mux_insert_transfer(&mux->table, HORON_MUX_SENDS, transfer);
     if (status < 0)
         tx->broken.status = status; /* as the next progress says */
     if (status == HORON_OK)
@@ -390,7 +390,7 @@ void horon_mux_tx_taken(struct horon_mux *mux, struct horon_transfer *transfer)
 {
     assert(transfer->state & HORON_MUX_SEND_WANTED);
     stop_waiting(mux, transfer);
-    horon_mux_remove_transfer(mux->table.sends, transfer);
+    horon_mux_remove_transfer(&mux->table, HORON_MUX_SENDS, transfer);
     transfer->moved_bytes = transfer->bytes;
     mux->tx.sent_bytes += transfer->bytes;
     horon_mux_set_done(transfer);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Finds transfers and records by id. All items of one operation (channel, sequence) share a bucket,
- * so that what the two sides say about the operation can be compared whatever the tags are. Few
- * items are in flight at a time; the buckets only keep a fluke from being slow.
+ * so that what the two sides say about the operation can be compared whatever the tags are. Of
+ * operations few items are in flight at a time; but messages may be any number, so there are as
+ * many buckets as there were ever items at a time.
  */
 #include "link/mux_table.h"
 
@@ -11,10 +12,21 @@
 #include <assert.h>
 #include <string.h>
 
-size_t horon_mux_bucket_of(uint32_t channel, uint64_t sequence)
+static uint64_t mix(uint32_t channel, uint64_t sequence)
 {
-    uint64_t mixed = (sequence + ((uint64_t)channel << 40)) * 0x9e3779b97f4a7c15u;
-    return (size_t)(mixed >> 58) % HORON_MUX_BUCKETS;
+    return (sequence + ((uint64_t)channel << 40)) * 0x9e3779b97f4a7c15u;
+}
+
+struct horon_mux_bucket *horon_mux_bucket_of(const struct horon_mux_table *table, uint32_t channel,
+                                             uint64_t sequence)
+{
+    return &table->buckets[mix(channel, sequence) >> (64 - table->bits)];
+}
+
+static struct horon_mux_bucket *bucket_of(const struct horon_mux_table *table,
+                                          const struct horon_transfer_id *id)
+{
+    return horon_mux_bucket_of(table, id->channel, id->sequence);
 }
 
 static bool same_operation(const struct horon_transfer_id *a, const struct horon_transfer_id *b)
@@ -27,62 +39,107 @@ static bool id_equal(const struct horon_transfer_id *a, const struct horon_trans
     return a->tag == b->tag && same_operation(a, b);
 }
 
-struct horon_transfer *horon_mux_find_transfer(struct horon_transfer *const *buckets,
+struct horon_transfer *horon_mux_find_transfer(const struct horon_mux_table *table,
+                                               enum horon_mux_posted kind,
                                                const struct horon_transfer_id *id)
 {
-    struct horon_transfer *item = buckets[horon_mux_bucket_of(id->channel, id->sequence)];
+    struct horon_transfer *item = bucket_of(table, id)->posted[kind];
     while (item && !id_equal(&item->id, id))
         item = item->next;
     return item;
 }
 
-struct horon_mux_record *horon_mux_find_record(struct horon_mux_record *const *buckets,
+struct horon_mux_record *horon_mux_find_record(const struct horon_mux_table *table,
+                                               enum horon_mux_came kind,
                                                const struct horon_transfer_id *id)
 {
-    struct horon_mux_record *item = buckets[horon_mux_bucket_of(id->channel, id->sequence)];
+    struct horon_mux_record *item = bucket_of(table, id)->came[kind];
     while (item && !id_equal(&item->id, id))
         item = item->next;
     return item;
 }
 
-void horon_mux_insert_transfer(struct horon_transfer **buckets, struct horon_transfer *transfer)
+static void link_transfer(struct horon_mux_table *table, int kind, struct horon_transfer *transfer)
 {
-    struct horon_transfer **bucket =
-        &buckets[horon_mux_bucket_of(transfer->id.channel, transfer->id.sequence)];
-    assert(!horon_mux_find_transfer(buckets, &transfer->id)); /* one of each id is in flight */
-    transfer->next = *bucket;
-    *bucket = transfer;
+    struct horon_transfer **chain = &bucket_of(table, &transfer->id)->posted[kind];
+    transfer->next = *chain;
+    *chain = transfer;
 }
 
-void horon_mux_insert_record(struct horon_mux_record **buckets, struct horon_mux_record *record)
+static void link_record(struct horon_mux_table *table, int kind, struct horon_mux_record *record)
 {
-    struct horon_mux_record **bucket =
-        &buckets[horon_mux_bucket_of(record->id.channel, record->id.sequence)];
-    assert(!horon_mux_find_record(buckets, &record->id));
-    record->next = *bucket;
-    *bucket = record;
+    struct horon_mux_record **chain = &bucket_of(table, &record->id)->came[kind];
+    record->next = *chain;
+    *chain = record;
 }
 
-void horon_mux_remove_transfer(struct horon_transfer **buckets,
+static void move_bucket(struct horon_mux_table *table, const struct horon_mux_bucket *from)
+{
+    for (int kind = 0; kind < HORON_MUX_POSTED_COUNT; kind++)
+        for (struct horon_transfer *item = from->posted[kind], *next; item; item = next) {
+            next = item->next;
+            link_transfer(table, kind, item);
+        }
+    for (int kind = 0; kind < HORON_MUX_CAME_COUNT; kind++)
+        for (struct horon_mux_record *item = from->came[kind], *next; item; item = next) {
+            next = item->next;
+            link_record(table, kind, item);
+        }
+}
+
+/* Before something is added. */
+static void make_room(struct horon_mux_table *table)
+{
+    struct horon_mux_bucket *before = table->buckets;
+    const size_t count = horon_mux_bucket_count(table);
+    if (table->count++ < count || table->bits == HORON_MUX_BITS_MAX)
+        return;
+    struct horon_mux_bucket *buckets = horon_zalloc(2 * count, sizeof *buckets);
+    if (!buckets)
+        return;
+    table->buckets = buckets;
+    table->bits++;
+    for (size_t i = 0; i < count; i++)
+        move_bucket(table, &before[i]);
+    horon_free(before);
+}
+
+void horon_mux_insert_transfer(struct horon_mux_table *table, enum horon_mux_posted kind,
+                               struct horon_transfer *transfer)
+{
+    assert(!horon_mux_find_transfer(table, kind, &transfer->id)); /* one of each id is in flight */
+    make_room(table);
+    link_transfer(table, (int)kind, transfer);
+}
+
+void horon_mux_insert_record(struct horon_mux_table *table, enum horon_mux_came kind,
+                             struct horon_mux_record *record)
+{
+    assert(!horon_mux_find_record(table, kind, &record->id));
+    make_room(table);
+    link_record(table, (int)kind, record);
+}
+
+void horon_mux_remove_transfer(struct horon_mux_table *table, enum horon_mux_posted kind,
                                const struct horon_transfer *transfer)
 {
-    struct horon_transfer **link =
-        &buckets[horon_mux_bucket_of(transfer->id.channel, transfer->id.sequence)];
+    struct horon_transfer **link = &bucket_of(table, &transfer->id)->posted[kind];
     while (*link && *link != transfer)
         link = &(*link)->next;
     assert(*link); /* it was inserted, and once */
     *link = transfer->next;
+    table->count--;
 }
 
-void horon_mux_remove_record(struct horon_mux_record **buckets,
+void horon_mux_remove_record(struct horon_mux_table *table, enum horon_mux_came kind,
                              const struct horon_mux_record *record)
 {
-    struct horon_mux_record **link =
-        &buckets[horon_mux_bucket_of(record->id.channel, record->id.sequence)];
+    struct horon_mux_record **link = &bucket_of(table, &record->id)->came[kind];
     while (*link && *link != record)
         link = &(*link)->next;
     assert(*link);
     *link = record->next;
+    table->count--;
 }
 
 void horon_mux_mark_mismatch(struct horon_transfer *transfer, uint64_t their_check,
@@ -128,9 +185,9 @@ static void compare_chain(struct horon_transfer *item, const struct horon_transf
 void horon_mux_compare_posted(const struct horon_mux_table *table,
                               const struct horon_transfer_id *id, uint64_t check, uint64_t bytes)
 {
-    size_t bucket = horon_mux_bucket_of(id->channel, id->sequence);
-    compare_chain(table->sends[bucket], id, check, bytes);
-    compare_chain(table->recvs[bucket], id, check, bytes);
+    const struct horon_mux_bucket *bucket = bucket_of(table, id);
+    for (int kind = 0; kind < HORON_MUX_POSTED_COUNT; kind++)
+        compare_chain(bucket->posted[kind], id, check, bytes);
 }
 
 static const struct horon_mux_record *conflict_in(const struct horon_mux_record *item,
@@ -146,9 +203,9 @@ const struct horon_mux_record *horon_mux_find_conflict(const struct horon_mux_ta
                                                        const struct horon_transfer_id *id,
                                                        uint64_t check)
 {
-    size_t bucket = horon_mux_bucket_of(id->channel, id->sequence);
-    const struct horon_mux_record *found = conflict_in(table->arrivals[bucket], id, check);
-    return found ? found : conflict_in(table->credits[bucket], id, check);
+    const struct horon_mux_bucket *bucket = bucket_of(table, id);
+    const struct horon_mux_record *found = conflict_in(bucket->came[HORON_MUX_ARRIVALS], id, check);
+    return found ? found : conflict_in(bucket->came[HORON_MUX_CREDITS], id, check);
 }
 
 static struct horon_mux_record *make_record(size_t capacity_bytes)
@@ -164,6 +221,10 @@ static struct horon_mux_record *make_record(size_t capacity_bytes)
 bool horon_mux_table_init(struct horon_mux_table *table)
 {
     assert(!table->spare);
+    table->bits = HORON_MUX_BITS_MIN;
+    table->buckets = horon_zalloc(horon_mux_bucket_count(table), sizeof *table->buckets);
+    if (!table->buckets)
+        return false;
     for (int i = 0; i < HORON_MUX_FIRST_RECORDS; i++) {
         struct horon_mux_record *record = make_record(HORON_MUX_FIRST_RECORD_BYTES);
         if (!record)
@@ -208,10 +269,15 @@ void horon_mux_record_release(struct horon_mux_table *table, struct horon_mux_re
     table->spare_count++;
 }
 
+static size_t ring_of(uint32_t channel, uint64_t sequence)
+{
+    return (size_t)(mix(channel, sequence) >> 32) % HORON_MUX_FORGOTTEN_RINGS;
+}
+
 bool horon_mux_is_forgotten(const struct horon_mux_table *table, const struct horon_transfer_id *id)
 {
     const struct horon_mux_forgotten *forgotten =
-        &table->forgotten[horon_mux_bucket_of(id->channel, id->sequence)];
+        &table->forgotten[ring_of(id->channel, id->sequence)];
     const size_t count =
         forgotten->count < forgotten->room ? (size_t)forgotten->count : forgotten->room;
     for (size_t i = 0; i < count; i++) {
@@ -224,8 +290,7 @@ bool horon_mux_is_forgotten(const struct horon_mux_table *table, const struct ho
 
 bool horon_mux_note_forgotten(struct horon_mux_table *table, uint32_t channel, uint64_t sequence)
 {
-    struct horon_mux_forgotten *forgotten =
-        &table->forgotten[horon_mux_bucket_of(channel, sequence)];
+    struct horon_mux_forgotten *forgotten = &table->forgotten[ring_of(channel, sequence)];
     if (forgotten->count == forgotten->room && forgotten->room < HORON_MUX_FORGOTTEN_MAX) {
         const size_t room = forgotten->room ? 2 * forgotten->room : HORON_MUX_FORGOTTEN_MIN;
         void *ring = horon_realloc(forgotten->ring, room * sizeof *forgotten->ring);
@@ -252,13 +317,13 @@ static void free_chain(struct horon_mux_record *record)
 
 void horon_mux_table_deinit(struct horon_mux_table *table)
 {
-    for (size_t i = 0; i < HORON_MUX_BUCKETS; i++) {
-        free_chain(table->arrivals[i]);
-        free_chain(table->credits[i]);
-    }
+    for (size_t i = 0; table->buckets && i < horon_mux_bucket_count(table); i++)
+        for (int kind = 0; kind < HORON_MUX_CAME_COUNT; kind++)
+            free_chain(table->buckets[i].came[kind]);
+    horon_free(table->buckets);
     free_chain(table->spare);
-    for (size_t bucket = 0; bucket < HORON_MUX_BUCKETS; bucket++)
-        horon_free(table->forgotten[bucket].ring);
+    for (size_t i = 0; i < HORON_MUX_FORGOTTEN_RINGS; i++)
+        horon_free(table->forgotten[i].ring);
 }
 
 void horon_mux_queue_init(struct horon_mux_queue *queue)

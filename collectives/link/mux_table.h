@@ -29,11 +29,13 @@ struct horon_mux_record {
 #define HORON_MUX_FIRST_RECORDS 4
 #define HORON_MUX_FIRST_RECORD_BYTES ((size_t)512)
 
-#define HORON_MUX_BUCKETS 64
-/* Operations that ended in an error and whose last frames may still come, in one bucket. One that
- * was forgotten many failures ago has none: the peer has long given it up, too, and a link keeps
- * order. Those whose frames may come were in flight together; all buckets have room for twice as
- * many as may be. */
+#define HORON_MUX_BITS_MIN 6 /* of the number of a bucket */
+#define HORON_MUX_BITS_MAX 20
+/* Operations that ended in an error and whose last frames may still come, in one of so many rings.
+ * One that was forgotten many failures ago has none: the peer has long given it up, too, and a link
+ * keeps order. Those whose frames may come were in flight together; all rings have room for twice
+ * as many as may be. */
+#define HORON_MUX_FORGOTTEN_RINGS 64
 #define HORON_MUX_FORGOTTEN_MAX 4096
 #define HORON_MUX_FORGOTTEN_MIN 16
 
@@ -46,33 +48,52 @@ struct horon_mux_forgotten {
     uint64_t count; /* ever noted */
 };
 
+/* What the table holds: transfers that were posted and are not done, */
+enum horon_mux_posted { HORON_MUX_SENDS, HORON_MUX_RECVS, HORON_MUX_POSTED_COUNT };
+/* and what came before its post: data or WANT, and CREDIT. */
+enum horon_mux_came { HORON_MUX_ARRIVALS, HORON_MUX_CREDITS, HORON_MUX_CAME_COUNT };
+
+/* All of an operation is in one. */
+struct horon_mux_bucket {
+    struct horon_transfer *posted[HORON_MUX_POSTED_COUNT];
+    struct horon_mux_record *came[HORON_MUX_CAME_COUNT];
+};
+
 struct horon_mux_table {
-    struct horon_transfer *sends[HORON_MUX_BUCKETS]; /* posted, not done */
-    struct horon_transfer *recvs[HORON_MUX_BUCKETS];
-    struct horon_mux_record
-        *arrivals[HORON_MUX_BUCKETS]; /* data or WANT that came before the post */
-    struct horon_mux_record *credits[HORON_MUX_BUCKETS]; /* CREDIT that came before the post */
+    struct horon_mux_bucket *buckets; /* [1 << bits] */
+    int bits;                         /* more with what is in flight, and never fewer */
+    size_t count;                     /* of all that is in them */
     struct horon_mux_record *spare;
     int spare_count;
-    struct horon_mux_forgotten forgotten[HORON_MUX_BUCKETS];
+    struct horon_mux_forgotten forgotten[HORON_MUX_FORGOTTEN_RINGS];
 };
 
 /* Of one that is all zero. False: no memory; deinit frees what there is. */
 bool horon_mux_table_init(struct horon_mux_table *table);
 void horon_mux_table_deinit(struct horon_mux_table *table);
 
-size_t horon_mux_bucket_of(uint32_t channel, uint64_t sequence);
-/* Of one of the lists above. Find gives NULL if there is none of that id; one of an id may be
- * inserted, and what is removed must be there. */
-struct horon_transfer *horon_mux_find_transfer(struct horon_transfer *const *buckets,
+static inline size_t horon_mux_bucket_count(const struct horon_mux_table *table)
+{
+    return (size_t)1 << table->bits;
+}
+/* Until something is inserted. */
+struct horon_mux_bucket *horon_mux_bucket_of(const struct horon_mux_table *table, uint32_t channel,
+                                             uint64_t sequence);
+/* Find gives NULL if there is none of that id; one of an id may be inserted, and what is removed
+ * must be there. Without memory for more buckets the chains get longer. */
+struct horon_transfer *horon_mux_find_transfer(const struct horon_mux_table *table,
+                                               enum horon_mux_posted kind,
                                                const struct horon_transfer_id *id);
-void horon_mux_insert_transfer(struct horon_transfer **buckets, struct horon_transfer *transfer);
-void horon_mux_remove_transfer(struct horon_transfer **buckets,
+void horon_mux_insert_transfer(struct horon_mux_table *table, enum horon_mux_posted kind,
+                               struct horon_transfer *transfer);
+void horon_mux_remove_transfer(struct horon_mux_table *table, enum horon_mux_posted kind,
                                const struct horon_transfer *transfer);
-struct horon_mux_record *horon_mux_find_record(struct horon_mux_record *const *buckets,
+struct horon_mux_record *horon_mux_find_record(const struct horon_mux_table *table,
+                                               enum horon_mux_came kind,
                                                const struct horon_transfer_id *id);
-void horon_mux_insert_record(struct horon_mux_record **buckets, struct horon_mux_record *record);
-void horon_mux_remove_record(struct horon_mux_record **buckets,
+void horon_mux_insert_record(struct horon_mux_table *table, enum horon_mux_came kind,
+                             struct horon_mux_record *record);
+void horon_mux_remove_record(struct horon_mux_table *table, enum horon_mux_came kind,
                              const struct horon_mux_record *record);
 /* Marks what is posted for the operation as mismatched if its check is another. */
 void horon_mux_compare_posted(const struct horon_mux_table *table,
