@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Either of two ranks may connect, or both at once, and yet there is to be one connection. The rank
- * that was connected to answers the handshake with one byte: it keeps this connection; or the other
- * one, which it has made itself and which waits for its answer. It hangs up without a word if it
- * wants none, because it leaves the job, say. No connection counts without that byte, so neither
- * side has one that the other knows nothing of.
+ * that was connected to answers the handshake with one byte: it keeps this connection. It hangs up
+ * without a word if it wants none, because it leaves the job, say. No connection counts without
+ * that byte, so neither side has one that the other knows nothing of.
  *
- * Where both have connected the higher rank's connection is kept: it refuses the lower one's as
- * soon as its own waits for the answer, and the lower one takes it. Before that moment it gives up
- * its own and keeps the lower one's.
+ * Where both have connected the higher rank's connection is kept: while that waits for the answer,
+ * which the lower rank gives, the lower one's is not answered. It is what is left if the other one
+ * breaks on its way. As long as the higher rank still connects, it keeps the lower one's at once.
  *
  * A connection counts when the handshake has shown the expected rank and member: the same address
  * on another machine, or another job's port, is only one more address that failed.
@@ -33,8 +32,7 @@
 
 enum call_state {
     CALL_CONNECTING,
-    CALL_ASKING,   /* connected: it waits for the other rank's word */
-    CALL_GIVEN_UP, /* the other rank keeps its own connection, which has still to arrive here */
+    CALL_ASKING, /* connected: it waits for the other rank's word */
     CALL_OVER
 };
 
@@ -47,7 +45,8 @@ struct call {
     struct horon_connector *connector; /* while connecting */
     struct horon_proven proven;        /* from then on */
     struct horon_watch watch;
-    struct horon_timer timer; /* when no system may have answered yet */
+    struct horon_proven theirs; /* their connection, which waits for our word; fd -1: none */
+    struct horon_timer timer;   /* when no system may have answered yet */
     int64_t silence_ms;
 };
 
@@ -57,8 +56,7 @@ struct horon_links {
     struct call *calls;
 };
 
-/* To a rank that connected. */
-enum word { WORD_KEPT = 'K', WORD_OTHER = 'O' /* the sender has made one, too, which is kept */ };
+#define WORD_KEPT 'K' /* to a rank that connected */
 
 static struct call *find_call(const struct horon_links *links, int rank)
 {
@@ -71,8 +69,7 @@ static struct call *find_call(const struct horon_links *links, int rank)
 static void move(struct call *call, enum call_state to)
 {
     static const unsigned legal[] = {[CALL_CONNECTING] = 1u << CALL_ASKING | 1u << CALL_OVER,
-                                     [CALL_ASKING] = 1u << CALL_GIVEN_UP | 1u << CALL_OVER,
-                                     [CALL_GIVEN_UP] = 1u << CALL_OVER,
+                                     [CALL_ASKING] = 1u << CALL_OVER,
                                      [CALL_OVER] = 0};
     assert(legal[call->state] & 1u << to);
     assert(to == CALL_OVER || !call->connector);
@@ -95,7 +92,8 @@ static void end_call(struct call *call)
     horon_pump_unwatch(links->options.self.pump, &call->watch);
     horon_pump_untimer(links->options.self.pump, &call->timer);
     horon_fd_close(&call->watch.fd);
-    explicit_bzero(&call->proven, sizeof call->proven);
+    horon_fd_close(&call->theirs.fd);
+    explicit_bzero(call, sizeof *call); /* secrets */
     horon_free(call);
 }
 
@@ -111,20 +109,34 @@ static void call_failed(struct call *call, horon_status_t status, const char *wh
     options->user.failed(options->user.arg, rank, &why);
 }
 
-static void call_succeeded(struct call *call)
+/* @param kept  the descriptor of @p proven, which is one of the call's */
+static void call_succeeded(struct call *call, struct horon_proven proven, int *kept)
 {
     const struct horon_links_options *options = &call->links->options;
-    struct horon_proven proven = call->proven;
     const int rank = call->rank;
     assert(call->state == CALL_ASKING);
+    assert(proven.fd == *kept);
     horon_pump_unwatch(options->self.pump, &call->watch);
-    call->watch.fd = -1; /* the callee's */
+    *kept = -1; /* the callee's */
     end_call(call);
     options->user.opened(options->user.arg, rank, &proven);
     explicit_bzero(&proven, sizeof proven);
 }
 
 /* ---- This rank connects ---- */
+
+static bool say_kept(int fd)
+{
+    const char word = WORD_KEPT;
+    return send(fd, &word, 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1;
+}
+
+/* Does the other rank still wait for our word on its connection? It says nothing before that. */
+static bool waits(int fd)
+{
+    char none;
+    return fd >= 0 && recv(fd, &none, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
+}
 
 static void word_ready(void *arg, uint32_t events)
 {
@@ -136,11 +148,10 @@ static void word_ready(void *arg, uint32_t events)
     const ssize_t got = recv(call->watch.fd, &word, 1, MSG_DONTWAIT);
     if (got < 0 && errno == EAGAIN)
         return;
-    if (word == WORD_OTHER) {
-        move(call, CALL_GIVEN_UP);
-        horon_pump_unwatch(call->links->options.self.pump, &call->watch);
-    } else if (word == WORD_KEPT)
-        call_succeeded(call);
+    if (word == WORD_KEPT)
+        call_succeeded(call, call->proven, &call->watch.fd);
+    else if (waits(call->theirs.fd) && say_kept(call->theirs.fd))
+        call_succeeded(call, call->theirs, &call->theirs.fd);
     else
         call_failed(call, HORON_ERR_PEER_LOST,
                     "a connection, which it closed: it is gone, or leaves the job");
@@ -238,6 +249,7 @@ horon_status_t horon_links_open(struct horon_links *links, int rank, int64_t sil
                           .next = links->calls,
                           .rank = rank,
                           .watch = {.ready = word_ready, .arg = call, .fd = -1},
+                          .theirs = {.fd = -1},
                           .timer = {.due = limit_reached, .arg = call},
                           .silence_ms = silence_ms};
     const struct horon_connector_options connecting = {.self = options->self,
@@ -271,19 +283,6 @@ bool horon_links_explain(const struct horon_links *links, int rank, char *text, 
 
 /* ---- Others connect ---- */
 
-/* @return does the other side know that this connection is kept? */
-static bool answer(const struct horon_links *links, const struct call *own, int rank, int fd)
-{
-    const struct horon_links_user *user = &links->options.user;
-    const bool waits = own && own->state != CALL_CONNECTING;
-    assert(rank != links->options.self.hello.rank);
-    const bool kept = !(waits && links->options.self.hello.rank > rank);
-    const char word = kept ? WORD_KEPT : WORD_OTHER;
-    if (kept && !(user->wanted && user->wanted(user->arg, rank)))
-        return false;
-    return send(fd, &word, 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1 && kept;
-}
-
 static void arrived(void *arg, const struct horon_proven *proven)
 {
     struct horon_links *links = arg;
@@ -295,9 +294,15 @@ static void arrived(void *arg, const struct horon_proven *proven)
                        memcmp(options->profiles[rank].member, proven->theirs.member,
                               sizeof proven->theirs.member) == 0;
     struct call *own = find_call(links, rank);
-    if (known && answer(links, own, rank, proven->fd)) {
+    const struct horon_links_user *user = &options->user;
+    if (known && own && own->state == CALL_ASKING && options->self.hello.rank > rank) {
+        horon_fd_close(&own->theirs.fd);
+        own->theirs = *proven;
+        return;
+    }
+    if (known && user->wanted && user->wanted(user->arg, rank) && say_kept(proven->fd)) {
         end_call(own);
-        options->user.opened(options->user.arg, rank, proven);
+        user->opened(user->arg, rank, proven);
         return;
     }
     HORON_LOG_DEBUG(options->self.log, "closed a connection of rank %d, which is not wanted", rank);

@@ -197,6 +197,82 @@ static void test_links_both_ask_and_one_comes_of_it(void **state)
         }
 }
 
+/* What rank 1 takes for rank 0: it carries what is said, but no more than a hello from rank 1. */
+struct between {
+    int listener, one, zero; /* its ends of the connection */
+    int heard;               /* pieces of rank 1 */
+};
+
+static void begin_between(struct between *between)
+{
+    struct horon_profile *known = &scene.sides[1].profiles[0];
+    struct horon_address address;
+    strcat(known->socket, "-between");
+    horon_address_abstract(known->socket, &address);
+    *between = (struct between){.listener = horon_address_listen(&address), .one = -1, .zero = -1};
+    assert_true(between->listener >= 0);
+}
+
+static void carry(struct between *between)
+{
+    char bytes[1024];
+    ssize_t got;
+    if (between->one < 0 && (between->one = accept(between->listener, NULL, NULL)) >= 0) {
+        struct horon_address address;
+        horon_address_abstract(scene.sides[0].profiles[0].socket, &address);
+        between->zero = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_int_equal(connect(between->zero, &address.any, address.bytes), 0);
+    }
+    if ((got = recv(between->zero, bytes, sizeof bytes, MSG_DONTWAIT)) > 0)
+        assert_int_equal(send(between->one, bytes, (size_t)got, MSG_NOSIGNAL), got);
+    if ((got = recv(between->one, bytes, sizeof bytes, MSG_DONTWAIT)) > 0 && between->heard++ == 0)
+        assert_int_equal(send(between->zero, bytes, (size_t)got, MSG_NOSIGNAL), got);
+}
+
+static void end_between(const struct between *between)
+{
+    close(between->listener);
+    close(between->one);
+    close(between->zero);
+}
+
+/* Rank 1 has sent all of its handshake, and the last of it does not arrive: as where rank 0 has too
+ * many guests, or the network ends the connection. That of rank 0 has come meanwhile. */
+static void test_links_keep_the_other_one_if_the_one_that_counts_breaks(void **state)
+{
+    (void)state;
+    for (int leaves = 0; leaves < 2; leaves++) {
+        char tried[256] = "";
+        struct between between;
+        begin(false);
+        begin_between(&between);
+        ask(1, -1);
+        while (!strstr(tried, "has not confirmed")) {
+            const int heard = between.heard;
+            for (int r = 0; r < 2; r++)
+                horon_pump_turn(&scene.sides[r].pump, 1);
+            carry(&between);
+            if (heard < 2 && between.heard == 2)
+                ask(0, -1);
+            horon_links_explain(scene.sides[0].links, 1, tried, sizeof tried);
+        }
+        for (int r = 2; r-- > 0;) /* rank 1 takes it, and rank 0 an answer, if there is one */
+            horon_pump_turn(&scene.sides[r].pump, 0);
+        assert_false(over());
+        if (leaves) {
+            horon_links_destroy(scene.sides[0].links);
+            scene.sides[0].links = NULL;
+        }
+        end_between(&between);
+        turn_until_over();
+        if (leaves)
+            assert_int_equal(scene.sides[1].why.status, HORON_ERR_PEER_LOST);
+        else
+            expect_one();
+        end();
+    }
+}
+
 static void test_links_that_fail_say_what_was_tried(void **state)
 {
     (void)state;
@@ -321,6 +397,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_links_either_rank_may_ask),
         cmocka_unit_test(test_links_both_ask_and_one_comes_of_it),
+        cmocka_unit_test(test_links_keep_the_other_one_if_the_one_that_counts_breaks),
         cmocka_unit_test(test_links_that_fail_say_what_was_tried),
         cmocka_unit_test(test_links_that_are_not_wanted_fail_at_once),
         cmocka_unit_test(test_links_to_a_silent_system_end_at_their_limit),
