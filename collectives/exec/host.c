@@ -3,7 +3,7 @@
  * Layout of the shared memory of a host, and its wake words.
  *
  * Control segment of the job:  lines of the processes | segment of the job as a team
- * Segment of a team:           lines of its members | abort record | rings (member, direction)
+ * Segment of a team:           lines of its members | aborts | rings (member, direction)
  * Channel in a member's arena: flags (kind) | small slots | result slots | chunk slots
  *
  * A process sleeps as a whole, so its wake word is one, whatever teams it is in; all else is a
@@ -47,14 +47,10 @@ static size_t lines_bytes(const struct horon_host_shape *shape)
     return count_of(shape) * sizeof(struct horon_rank_line);
 }
 
-static size_t abort_offset(const struct horon_host_shape *shape)
-{
-    return count_of(shape) * sizeof(struct horon_team_line);
-}
-
 static size_t rings_offset(const struct horon_host_shape *shape)
 {
-    return abort_offset(shape) + sizeof(struct horon_abort_record);
+    return sizeof(struct horon_aborts) +
+           count_of(shape) * (sizeof(struct horon_team_line) + sizeof(struct horon_abort_record));
 }
 
 size_t horon_host_team_bytes(const struct horon_host_shape *shape)
@@ -285,9 +281,10 @@ bool horon_host_see_departures(const struct horon_host *host, int local_rank, ui
 
 void horon_host_post_abort(const struct horon_host *host, const struct horon_error *why)
 {
-    struct horon_abort_record *record = horon_host_abort(host);
+    struct horon_aborts *aborts = horon_host_aborts(host);
+    struct horon_abort_record *record = &aborts->of[host->local_rank];
     uint32_t none = 0;
-    if (!atomic_compare_exchange_strong(&record->state, &none, 1))
+    if (atomic_load(&aborts->claimed) != 0)
         return;
     record->generation = host->generation;
     record->status = (int32_t)why->status;
@@ -295,17 +292,21 @@ void horon_host_post_abort(const struct horon_host *host, const struct horon_err
     record->rank = why->blame.rank;
     record->other_rank = why->blame.other_rank;
     snprintf(record->text, sizeof record->text, "%s", why->text);
-    atomic_store_explicit(&record->state, 2, memory_order_release);
-    horon_host_wake_all(host, HORON_WAKE_ASLEEP);
+    if (atomic_compare_exchange_strong(&aborts->claimed, &none, 1 + (uint32_t)host->local_rank))
+        horon_host_wake_all(host, HORON_WAKE_ASLEEP);
 }
 
 bool horon_host_aborted(const struct horon_host *host, int job_size, struct horon_error *error)
 {
-    struct horon_abort_record *record = horon_host_abort(host);
-    if (atomic_load_explicit(&record->state, memory_order_acquire) != 2 ||
-        record->generation != host->generation)
+    const struct horon_aborts *aborts = horon_host_aborts(host);
+    const uint32_t claimed = atomic_load_explicit(&aborts->claimed, memory_order_acquire);
+    if (claimed == 0)
         return false;
     /* it stands in shared memory: a failure with a reason, whatever is there */
+    const struct horon_abort_record *record =
+        &aborts->of[(claimed - 1) % (uint32_t)host->shape.local_size];
+    if (record->generation != host->generation)
+        return false;
     const horon_status_t status = horon_status_from_peer((uint32_t)record->status);
     char text[sizeof record->text];
     memcpy(text, record->text, sizeof text);

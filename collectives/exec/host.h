@@ -84,13 +84,18 @@ struct horon_team_line {
     _Atomic uint64_t sequence[HORON_LEFT_COUNT];
 };
 
-/** Why the team's ranks on this host must stop; claimed once. */
+/** Why the team's ranks on this host must stop, as one of them says. */
 struct horon_abort_record {
-    _Alignas(64) _Atomic uint32_t state; /* 0 none, 1 being written, 2 readable */
-    uint32_t generation;
+    _Alignas(64) uint32_t generation;
     int32_t status, rank, other_rank;
     uint32_t cause;
     char text[HORON_ERROR_TEXT_BYTES];
+};
+
+/** Each writes its own and then claims: what is claimed is whole, whatever befalls a writer. */
+struct horon_aborts {
+    _Alignas(64) _Atomic uint32_t claimed; /* that local rank, plus one; 0: by none yet */
+    struct horon_abort_record of[];        /* [local_size] */
 };
 
 /** A monotonic count with a line of its own. */
@@ -135,17 +140,17 @@ static inline int horon_host_process(const struct horon_host *host, int local_ra
     return host->process_of ? host->process_of[local_rank] : local_rank;
 }
 struct horon_rank_line *horon_host_line(const struct horon_host *host, int local_rank);
-/* A team's segment begins with the lines of its members; the abort record is next. */
+/* A team's segment begins with the lines of its members; the reasons to stop are next. */
 static inline struct horon_team_line *horon_host_team_line(const struct horon_host *host,
                                                            int local_rank)
 {
     assert(local_rank >= 0 && local_rank < host->shape.local_size);
     return (struct horon_team_line *)(void *)host->segment + local_rank;
 }
-static inline struct horon_abort_record *horon_host_abort(const struct horon_host *host)
+static inline struct horon_aborts *horon_host_aborts(const struct horon_host *host)
 {
     struct horon_team_line *first = (struct horon_team_line *)(void *)host->segment;
-    return (struct horon_abort_record *)(void *)(first + host->shape.local_size);
+    return (struct horon_aborts *)(void *)(first + host->shape.local_size);
 }
 /* Of the channel that begins @p at bytes into each arena. */
 /** Chunks that @p local_rank has put into its slot (posted) or is done with (reduced). */
@@ -187,13 +192,8 @@ static inline bool horon_host_has_news(const struct horon_host *host, int local_
 bool horon_host_see_departures(const struct horon_host *host, int local_rank, uint32_t *version,
                                struct horon_departures *departures_out, bool *left_out);
 
-/** Claims the abort record if nobody did, fills it and rings everybody. */
+/** Says why, unless a reason is there already, and rings everybody. There is one afterwards. */
 void horon_host_post_abort(const struct horon_host *host, const struct horon_error *why);
-/** Has somebody claimed the record? The reason is there, or about to be. */
-static inline bool horon_host_abort_begun(const struct horon_host *host)
-{
-    return atomic_load_explicit(&horon_host_abort(host)->state, memory_order_acquire) != 0;
-}
 /** @param job_size ranks that may be to blame. @return true and the reason, if one was posted */
 bool horon_host_aborted(const struct horon_host *host, int job_size, struct horon_error *error);
 

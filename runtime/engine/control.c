@@ -500,20 +500,15 @@ HORON_SELDOM static void heed_abort(struct horon_engine_team *team)
 }
 
 /* If one left because the job failed, peers on other hosts must hear the reason before they hear of
- * the departure, from here too. @return false: that is being written, so look again */
-HORON_SELDOM static bool see_departures(struct horon_engine_team *team, int local_rank)
+ * the departure, from here too. */
+HORON_SELDOM static void see_departures(struct horon_engine_team *team, int local_rank)
 {
     struct horon_departures news;
     bool left;
-    const uint32_t before = team->seen[local_rank];
     if (!horon_host_see_departures(team->host, local_rank, &team->seen[local_rank], &news, &left))
-        return true;
+        return;
     const int rank = horon_topology_rank_at(&team->topology, team->view.host, local_rank);
     heed_abort(team);
-    if (!team->failed && horon_host_abort_begun(team->host)) {
-        team->seen[local_rank] = before;
-        return false;
-    }
     if (left)
         note_left(team, rank);
     if (!may_be_blamed(team, &news)) /* it is in shared memory: trust none */
@@ -521,15 +516,6 @@ HORON_SELDOM static bool see_departures(struct horon_engine_team *team, int loca
             news.culprit[k] = (uint32_t)rank;
     if (merge(&team->departures, &news))
         pass_on(team, rank, left);
-    return true;
-}
-
-static void see_local_departures(struct horon_engine_team *team)
-{
-    bool whole = true;
-    for (int i = 0; i < team->view.local_size && whole; i++)
-        if (i != team->view.local_rank && horon_host_has_news(team->host, i, team->seen[i]))
-            whole = see_departures(team, i);
 }
 
 /* Else what the other lane still gets done could wait for a number that is never drawn. */
@@ -589,10 +575,11 @@ HORON_SELDOM static void fail_if_waiting(struct horon_engine_team *team)
 
 void horon_team_check_left(struct horon_engine_team *team)
 {
-    see_local_departures(team);
-    const bool aborted = horon_host_abort_begun(team->host);
-    if (aborted)
+    for (int i = 0; i < team->view.local_size; i++)
+        if (i != team->view.local_rank && horon_host_has_news(team->host, i, team->seen[i]))
+            see_departures(team, i);
+    if (atomic_load_explicit(&horon_host_aborts(team->host)->claimed, memory_order_relaxed))
         heed_abort(team);
-    if (team->departures.any && !team->failed && !aborted)
+    if (team->departures.any && !team->failed)
         fail_if_waiting(team);
 }

@@ -176,7 +176,8 @@ static void scribble(const struct fuzz *fuzz, struct pipe *pipe, struct script *
 {
     const struct horon_host *host = &fuzz->world->ranks[fuzz->liar].host;
     struct horon_team_line *line = horon_host_team_line(host, host->local_rank);
-    struct horon_abort_record *record = horon_host_abort(host);
+    struct horon_aborts *aborts = horon_host_aborts(host);
+    struct horon_abort_record *record = &aborts->of[host->local_rank];
     const uint8_t what = next_byte(script), value = next_byte(script);
     const uint64_t wide = (uint64_t)(int64_t)(int8_t)value;
     struct horon_slot_head *slot = horon_host_small(
@@ -185,7 +186,8 @@ static void scribble(const struct fuzz *fuzz, struct pipe *pipe, struct script *
     case 0:
         record->status = (int32_t)wide;
         memset(record->text, what & 8 ? 'a' : 0, sizeof record->text);
-        atomic_store(&record->state, 2);
+        record->generation = host->generation;
+        atomic_store(&aborts->claimed, (uint32_t)(1 + host->local_rank) + (what & 8 ? value : 0u));
         break;
     case 1:
         for (int i = 0; i < HORON_LEFT_COUNT; i++)

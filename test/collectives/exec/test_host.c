@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The wake word between a rank that rings and one that wakes and sleeps anew meanwhile. That moment
- * is made: the memory can only be read until the ringer changes it, and that fault gives the
- * sleeper its turn. How rings are put off: test_owed_ring.c.
+ * The wake word between a rank that rings and one that wakes and sleeps anew meanwhile; and the
+ * reason to stop, of a rank that loses its core in the midst of writing it. These moments are made:
+ * some memory cannot be changed, or read, and that fault gives the other rank its turn. How rings
+ * are put off: test_owed_ring.c.
  */
 #include "exec/host.h"
 
@@ -19,6 +20,9 @@ struct scene {
     struct horon_host ringer, sleeper; /* local ranks 0 and 1 */
     uint8_t *control;
     size_t bytes;
+    struct horon_error *why; /* the first rank's, and what is heard in the midst of it */
+    struct horon_error heard[2];
+    bool hears[2]; /* rank 1, and then rank 0 */
     int rings, turns;
     uint32_t anew; /* what the sleeper is to be rung for when it sleeps anew */
 };
@@ -45,13 +49,9 @@ static uint32_t word(void)
     return atomic_load(&horon_host_line(&scene.sleeper, 1)->wake);
 }
 
-/* The ringer finds the rank asleep, waiting for messages; before it takes the word, the rank has
- * looked, and sleeps anew. */
-static void ring_beside_sleeper(uint32_t anew)
+static void begin_scene(void)
 {
-    const struct sigaction act = {.sa_handler = on_change};
-    struct sigaction before;
-    scene = (struct scene){.anew = anew};
+    scene = (struct scene){0};
     scene.ringer.shape =
         (struct horon_host_shape){.local_size = 2, .small_bytes = 64, .chunk_bytes = 64};
     scene.ringer.doorbell = count_rings;
@@ -62,6 +62,16 @@ static void ring_beside_sleeper(uint32_t anew)
     assert_ptr_not_equal(scene.control, MAP_FAILED);
     horon_host_see_control(&scene.ringer, scene.control, 0);
     horon_host_see_control(&scene.sleeper, scene.control, 1);
+}
+
+/* The ringer finds the rank asleep, waiting for messages; before it takes the word, the rank has
+ * looked, and sleeps anew. */
+static void ring_beside_sleeper(uint32_t anew)
+{
+    const struct sigaction act = {.sa_handler = on_change};
+    struct sigaction before;
+    begin_scene();
+    scene.anew = anew;
     horon_host_sleep(&scene.sleeper, BOTH);
     assert_int_equal(sigaction(SIGSEGV, &act, &before), 0);
     assert_int_equal(mprotect(scene.control, scene.bytes, PROT_READ), 0);
@@ -88,11 +98,53 @@ static void test_host_sleeper_that_waits_anew_is_rung(void **state)
     munmap(scene.control, scene.bytes);
 }
 
+static void on_read(int signal)
+{
+    struct horon_error other;
+    (void)signal;
+    if (mprotect(scene.why, sizeof *scene.why, PROT_READ | PROT_WRITE) != 0 || scene.turns++ > 0)
+        _exit(1);
+    horon_error_set(&other, HORON_ERR_PEER_LOST, "rank 1 is exiting");
+    horon_host_post_abort(&scene.sleeper, &other);
+    scene.hears[0] = horon_host_aborted(&scene.sleeper, 2, &scene.heard[0]);
+    scene.hears[1] = horon_host_aborted(&scene.ringer, 2, &scene.heard[1]);
+}
+
+/* Once a rank has said why it stops its process may end, and where no reason is to be found then,
+ * the others say that it ended without leaving: a rank that has only begun to say something must
+ * not be in the way. */
+static void test_host_reason_is_there_although_another_rank_writes_one(void **state)
+{
+    const struct sigaction act = {.sa_handler = on_read};
+    struct sigaction before;
+    (void)state;
+    begin_scene();
+    scene.why =
+        mmap(NULL, sizeof *scene.why, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(scene.why, MAP_FAILED);
+    horon_error_set(scene.why, HORON_ERR_SYSTEM, "the reason of rank 0");
+    assert_int_equal(sigaction(SIGSEGV, &act, &before), 0);
+    assert_int_equal(mprotect(scene.why, sizeof *scene.why, PROT_NONE), 0);
+    horon_host_post_abort(&scene.ringer, scene.why);
+    assert_int_equal(sigaction(SIGSEGV, &before, NULL), 0);
+    assert_int_equal(scene.turns, 1);
+    for (int i = 0; i < 2; i++) {
+        assert_true(scene.hears[i]);
+        assert_int_equal(scene.heard[i].status, HORON_ERR_PEER_LOST);
+        assert_string_equal(scene.heard[i].text, "rank 1 is exiting");
+    }
+    assert_true(horon_host_aborted(&scene.ringer, 2, &scene.heard[0])); /* that is still the one */
+    assert_string_equal(scene.heard[0].text, "rank 1 is exiting");
+    munmap(scene.why, sizeof *scene.why);
+    munmap(scene.control, scene.bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_host_sleeper_that_is_not_rung_keeps_its_word),
         cmocka_unit_test(test_host_sleeper_that_waits_anew_is_rung),
+        cmocka_unit_test(test_host_reason_is_there_although_another_rank_writes_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
