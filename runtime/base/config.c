@@ -120,8 +120,10 @@ static const struct horon_config_row rows[] = {
      .offset = AT(inflight_max),
      .dflt = "65536",
      .min = 1,
-     .max = 1 << 24,
-     .doc = "Requests that may be in flight on a rank; one more is refused."},
+     .max = 1 << 20,
+     .doc =
+         "Requests that may be in flight on a rank; one more is refused. So many names a rank may "
+         "be behind another one."},
     {.name = "SHM",
      .type = HORON_CONFIG_BOOL,
      .offset = AT(shm_enabled),

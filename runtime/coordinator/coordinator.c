@@ -50,7 +50,6 @@ static horon_status_t init(struct horon_coordinator *c,
     c->fusion_bytes = options->fusion_bytes;
     c->rank_names = options->rank_names;
     c->foreign_names_max = COORD_FOREIGN_NAMES_MAX + options->cache_entries;
-    c->foreign_bytes_max = COORD_FOREIGN_BYTES_MAX;
     c->entry_free = COORD_NONE;
     c->group_free = COORD_NONE;
     c->handle_free = COORD_NONE;

@@ -151,9 +151,7 @@ static horon_status_t count_foreign(struct horon_coordinator *c, uint32_t index)
     if (entry->state != COORD_IDLE || entry->id != COORD_NONE || entry->holds || entry->foreign)
         return HORON_OK;
     entry->foreign = true;
-    c->foreign_names++;
-    c->foreign_bytes += c->cold[index].name_bytes;
-    if (c->foreign_names <= c->foreign_names_max && c->foreign_bytes <= c->foreign_bytes_max)
+    if (++c->foreign_names <= c->foreign_names_max)
         return HORON_OK;
     horon_coord_entry_release(c, index);
     return HORON_ERR_PROTO;

@@ -21,10 +21,9 @@
 
 #include "coordinator/entry.h"
 
-/* Names that only peers speak of, and their bytes: far above any model, and bounds what a peer that
- * went astray can make this rank allocate. */
+/* Names that only peers speak of: as many as INFLIGHT_MAX can let a peer have, far above any model,
+ * and bounds what one that went astray can make this rank allocate. */
 #define COORD_FOREIGN_NAMES_MAX (1u << 20)
-#define COORD_FOREIGN_BYTES_MAX (128u << 20)
 /* Mismatches in flight: one a name and child at most; beyond it the texts are left out. */
 #define COORD_DISSENT_TEXTS_MAX (1u << 16)
 
@@ -128,7 +127,7 @@ struct horon_coordinator {
     uint32_t entry_capacity, entry_used, entry_free;
     uint32_t whole_count, recall_count;
     uint32_t *buckets; /* [entry_capacity], a power of two: by hash of the name */
-    size_t foreign_names, foreign_bytes, foreign_names_max, foreign_bytes_max;
+    size_t foreign_names, foreign_names_max;
     size_t dissent_texts;
     struct horon_signature kinds[COORD_KINDS_MAX]; /* one of each kind */
     uint8_t kind_count;

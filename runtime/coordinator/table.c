@@ -130,10 +130,7 @@ void horon_coord_entry_release(struct horon_coordinator *c, uint32_t index)
     assert(!cold->dissents);
     assert(!cold->inquiry);
     unlink_name(c, index);
-    if (entry->foreign) {
-        c->foreign_names--;
-        c->foreign_bytes -= cold->name_bytes;
-    }
+    c->foreign_names -= entry->foreign;
     horon_free(cold->name);
     horon_free(cold->reason);
     cold->name = NULL;

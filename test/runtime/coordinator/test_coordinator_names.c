@@ -3,6 +3,9 @@
  * by step. */
 #include "expect.h"
 
+#include "config.h"
+#include "coordinator/internal.h"
+
 static void test_coordinator_one_rank_decides_alone(void **state)
 {
     (void)state;
@@ -346,6 +349,19 @@ static void test_coordinator_longest_names_fit_text_and_messages(void **state)
     tree_deinit(&tree);
 }
 
+/* Of a rank that is behind: what another one may have in flight is not too much to hear of. */
+static void test_coordinator_names_may_be_as_many_as_fly(void **state)
+{
+    size_t count = 0, i = 0;
+    const struct horon_config_row *rows = horon_config_rows(&count);
+    (void)state;
+    while (strcmp(rows[i].name, "INFLIGHT_MAX") != 0)
+        assert_true(++i < count);
+    tree_init(&tree, 2, TREE_CHAIN, 8, MIB, 1);
+    assert_true((int64_t)tree.ranks[0]->foreign_names_max >= rows[i].max);
+    tree_deinit(&tree);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -362,6 +378,7 @@ int main(void)
         cmocka_unit_test(test_coordinator_broadcast_roots_must_agree),
         cmocka_unit_test(test_coordinator_name_in_a_text_commands_no_terminal),
         cmocka_unit_test(test_coordinator_longest_names_fit_text_and_messages),
+        cmocka_unit_test(test_coordinator_names_may_be_as_many_as_fly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
