@@ -106,8 +106,7 @@ static horon_status_t withdraw(struct horon_context *ctx, struct horon_request *
 {
     struct horon_explained explained;
     horon_context_explain(ctx, request, &explained);
-    atomic_fetch_add_explicit(&request->refs, 1, memory_order_relaxed);
-    horon_engine_post(ctx->engine, &request->cancel);
+    horon_engine_post_cancel(ctx->engine, request);
     horon_context_notify(ctx);
     if (!ends_yet(ctx, request))
         return give_up(ctx, request, timeout_ms, error);

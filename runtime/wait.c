@@ -172,13 +172,7 @@ horon_status_t horon_cancel(horon_request_t *req)
     if (req->paired)
         return refuse(HORON_ERR_UNSUPPORTED,
                       "a message cannot be withdrawn: the other rank counts it");
-    if (atomic_exchange(&req->cancel_posted, true))
-        return HORON_OK;
-    atomic_fetch_add_explicit(&req->refs, 1, memory_order_relaxed);
-    assert(req->cancel.request == req && req->cancel.kind == HORON_POST_CANCEL);
-    if (!horon_engine_post(req->context->engine, &req->cancel))
-        horon_request_unref(req);
-    else
+    if (horon_engine_post_cancel(req->context->engine, req))
         horon_context_notify(req->context);
     return HORON_OK;
 }

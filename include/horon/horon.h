@@ -652,7 +652,8 @@ HORON_API horon_status_t horon_wait_all(horon_request_t *const *reqs, size_t n,
 
 /**
  * Asks to withdraw a named operation that has not been begun by all ranks. The request then ends
- * with ERR_CANCELLED, once that is confirmed; or as usual, if it was too late. Wait for it.
+ * with ERR_CANCELLED, once that is confirmed; or as usual, if it was too late. Wait for it. A run
+ * that begins later is not withdrawn.
  * @return OK, asked | ERR_INVALID, not in flight | ERR_UNSUPPORTED, it is in order or a
  *         message: other ranks count on it
  */

@@ -117,6 +117,8 @@ void horon_engine_not_connected(struct horon_engine *engine, int rank,
 
 /** Posts. @return false if the mailbox is closed. Thread: any. Blocks: no. */
 bool horon_engine_post(struct horon_engine *engine, struct horon_post *post);
+/** Asks to take a request's run that is under way back; else does nothing. Likewise. */
+bool horon_engine_post_cancel(struct horon_engine *engine, struct horon_request *request);
 /** Posts a chain, @p first to @p last linked by next, newest first. Thread: any. */
 bool horon_engine_post_chain(struct horon_engine *engine, struct horon_post *first,
                              struct horon_post *last);
@@ -175,12 +177,10 @@ void horon_engine_leave(struct horon_engine *engine);
 void horon_engine_exit(struct horon_engine *engine, const char *reason);
 /** Has a process of this host ended, or another host's rank gone or left? Owner only. */
 bool horon_engine_misses_rank(const struct horon_engine *engine);
-
 /** Has all that was said to other ranks left this process? */
 bool horon_engine_flushed(const struct horon_engine *engine);
 /** Bytes said to other ranks that their hosts do not have yet. Costs a system call a link. */
 size_t horon_engine_undelivered(const struct horon_engine *engine);
-
 /** Finds links whose other host answers no more; progress then says so. To be called four times
  * within PEER_TIMEOUT or more often, while something is in flight. Costs a system call a link. */
 void horon_engine_check_links(struct horon_engine *engine);

@@ -24,6 +24,23 @@ bool horon_engine_post(struct horon_engine *engine, struct horon_post *post)
     return horon_engine_post_chain(engine, post, post);
 }
 
+/* The run that it is in, or was in last. */
+static uint32_t run_of(const struct horon_request *request)
+{
+    return atomic_load(&request->state) & ~HORON_REQUEST_WAITED;
+}
+
+bool horon_engine_post_cancel(struct horon_engine *engine, struct horon_request *request)
+{
+    if (atomic_exchange(&request->cancel_run, run_of(request)) != HORON_REQUEST_IDLE)
+        return true; /* an earlier one is in the mailbox, or about to be, and is for this run now */
+    atomic_fetch_add_explicit(&request->refs, 1, memory_order_relaxed);
+    if (horon_engine_post(engine, &request->cancel))
+        return true;
+    engine->options.release(request);
+    return false;
+}
+
 bool horon_engine_has_post(const struct horon_engine *engine)
 {
     return atomic_load_explicit(&engine->mailbox, memory_order_relaxed) != NULL;
@@ -136,6 +153,8 @@ static void start(struct horon_engine *engine, struct horon_request *request)
     struct horon_engine_team *team = request->team;
     assert(team && team->engine == engine);
     horon_engine_link(engine, request);
+    if (request->persistent)
+        request->taken = run_of(request);
     if (request->paired)
         horon_team_aim_message(team, request);
     if (request->joins)
@@ -163,20 +182,41 @@ static void start(struct horon_engine *engine, struct horon_request *request)
 }
 
 /* Only named ones: the other ranks will run an in-order operation, whatever happens here. */
-static void cancel(struct horon_engine *engine, struct horon_request *request)
+static void withdraw(struct horon_engine *engine, struct horon_request *request)
 {
     horon_engine_add_event(engine, HORON_EVENT_WITHDRAWN, &request->op, 0, 0);
-    if (request->linked && request->held) {
+    if (request->held) {
         horon_engine_end_here(engine, request, HORON_ERR_CANCELLED, NULL);
-    } else if (request->linked && !request->begun && request->joins) {
+    } else if (!request->begun && request->joins) {
         horon_team_forget_join(request->team); /* nobody has heard of it */
         horon_engine_end_here(engine, request, HORON_ERR_CANCELLED, NULL);
-    } else if (request->linked && !request->begun && !request->in_order && !request->paired) {
+    } else if (!request->begun && !request->in_order && !request->paired) {
         request->cancelled = true;
         horon_coordinator_cancel(request->team->coordinator, (uint64_t)(uintptr_t)request);
         request->team->coordinator_dirty = request->team->urgent = true;
     }
-    atomic_store(&request->cancel_posted, false);
+}
+
+/* Has a thread begun to start it for this run, whose post comes behind what is taken now? */
+static bool is_to_start(const struct horon_request *request, uint32_t run)
+{
+    return request->persistent && run == run_of(request) && run != request->taken &&
+           (run & HORON_REQUEST_STATE_MASK) == HORON_REQUEST_FLYING;
+}
+
+/* A thread may ask for another run while this is in the mailbox for an earlier one: that run is
+ * withdrawn once it is there. What a callback has started since is not. */
+static void cancel(struct horon_engine *engine, struct horon_request *request)
+{
+    uint32_t run = atomic_load(&request->cancel_run);
+    do
+        if (is_to_start(request, run)) {
+            horon_engine_post(engine, &request->cancel);
+            return;
+        }
+    while (!atomic_compare_exchange_weak(&request->cancel_run, &run, HORON_REQUEST_IDLE));
+    if (request->linked && run == run_of(request))
+        withdraw(engine, request);
     engine->options.release(request);
 }
 

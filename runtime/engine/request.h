@@ -82,7 +82,6 @@ struct horon_message {
 struct horon_request {
     _Atomic uint32_t state;
     _Atomic uint32_t refs;
-    _Atomic bool cancel_posted;
     _Atomic bool released; /* by its submitter: it cannot be started again */
     bool persistent, in_order;
     bool paired;         /* a message; then it is not in order */
@@ -103,9 +102,9 @@ struct horon_request {
     bool is_marked;      /* its run left what few do: error_text, owned_output, output_refused,
                           * warned_ns, joined or op.givers */
     uint8_t verb;
-    uint32_t handle, interned_in;        /* the latter: the generation it is one of */
-    _Atomic horon_status_t status;       /* how it ended last */
-    uint32_t set;                        /* the id of its process set */
+    uint32_t handle, interned_in;  /* the latter: the generation it is one of */
+    _Atomic horon_status_t status; /* how it ended last */
+    uint32_t set, taken; /* id of its process set; as state was at the last start that was taken */
     struct horon_engine_team *team;      /* whose operation it is; referenced */
     struct horon_context *context;       /* referenced */
     struct horon_name *name;             /* named: its in-flight mark; referenced */
@@ -141,6 +140,7 @@ struct horon_request {
     uint64_t warned_ns; /* how long it had waited when it was last warned of; 0: never */
     struct horon_request *next_to_finish; /* list of those whose callback is due */
     _Atomic uint64_t ends; /* how its last runs ended, if it has a callback, which may start it */
+    _Atomic uint32_t cancel_run; /* to be taken back, as state was then; IDLE: none is posted */
     struct horon_post cancel, drop;
     struct horon_work work; /* of this one alone */
     struct horon_request *self;

@@ -436,12 +436,11 @@ void sim_workload_restart(struct sim_rank *rank, int number)
 void sim_workload_cancel(struct sim_rank *rank, int number)
 {
     struct sim_use *use = &rank->uses[number];
-    if (!use->flying || atomic_exchange(&use->request->cancel_posted, true))
+    if (!use->flying || atomic_load(&use->request->cancel_run) != HORON_REQUEST_IDLE)
         return;
     use->cancelling = true;
-    atomic_fetch_add(&use->request->refs, 1);
     sim_trace(rank->sim, 'c', (uint64_t)rank->rank, (uint64_t)number);
-    bool posted = horon_engine_post(rank->ctx.engine, &use->request->cancel);
+    bool posted = horon_engine_post_cancel(rank->ctx.engine, use->request);
     assert(posted);
     horon_context_notify(&rank->ctx);
 }

@@ -198,10 +198,8 @@ static void cancelled(struct trial *trial)
         for (int turns = 0; turns < 50 && !trial->over; turns++)
             trial_turn(trial, of_all);
     }
-    if (!trial->over) {
-        atomic_fetch_add(&request->refs, 1);
-        assert_true(horon_engine_post(engine, &request->cancel));
-    }
+    if (!trial->over)
+        assert_true(horon_engine_post_cancel(engine, request));
     for (int turns = 0; turns < TRIAL_TURNS_MAX && !trial_ended(request); turns++)
         trial_turn(trial, of_all);
     assert_true(trial_ended(request));

@@ -274,8 +274,7 @@ static void test_world_join_is_withdrawn_while_nobody_has_heard_of_it(void **sta
     struct horon_request *before = world_submit(world, 1, &desc);
     struct horon_request *join = world_join(world, 1, job(1));
     turn(3);
-    atomic_fetch_add(&join->refs, 1);
-    assert_true(horon_engine_post(world->ranks[1].engine, &join->cancel));
+    assert_true(horon_engine_post_cancel(world->ranks[1].engine, join));
     settle(&join, 1);
     expect_failure(join, HORON_ERR_CANCELLED, HORON_CAUSE_CANCELLED, "");
     desc = sum_of("goes on", &values[0]);
@@ -284,8 +283,7 @@ static void test_world_join_is_withdrawn_while_nobody_has_heard_of_it(void **sta
     end_well(requests[0]);
     end_well(requests[1]);
     join = join_one(1);
-    atomic_fetch_add(&join->refs, 1);
-    assert_true(horon_engine_post(world->ranks[1].engine, &join->cancel)); /* too late */
+    assert_true(horon_engine_post_cancel(world->ranks[1].engine, join)); /* too late */
     turn(20);
     check_named(1);
     join_rest(join, 1);

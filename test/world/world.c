@@ -414,7 +414,8 @@ struct horon_request *world_join(struct world *world, int rank, struct horon_eng
 static bool all_ended(struct horon_request *const *requests, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        if (requests[i] && atomic_load(&requests[i]->state) != HORON_REQUEST_ENDED)
+        if (requests[i] &&
+            (atomic_load(&requests[i]->state) & HORON_REQUEST_STATE_MASK) != HORON_REQUEST_ENDED)
             return false;
     return true;
 }

@@ -71,7 +71,7 @@ static void expect_as_new(struct bed *bed, const horon_descriptor_t *desc)
         assert_int_equal(made->in_order, fresh->in_order);
         assert_int_equal(made->is_plain, fresh->is_plain);
         assert_false(made->released || made->nobodys || made->own || made->persistent);
-        assert_false(made->linked || made->begun || made->cancel_posted || made->is_marked);
+        assert_false(made->linked || made->begun || made->cancel_run || made->is_marked);
     }
     horon_request_deinit(fresh, &bed->names);
     free(fresh->rows_room);

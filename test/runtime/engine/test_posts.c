@@ -50,13 +50,12 @@ static void turn(struct world *world, int turns)
 
 static void post_cancel(struct world *world, int rank, struct horon_request *request)
 {
-    atomic_fetch_add(&request->refs, 1);
-    assert_true(horon_engine_post(world->ranks[rank].engine, &request->cancel));
+    assert_true(horon_engine_post_cancel(world->ranks[rank].engine, request));
 }
 
 static bool ended(const struct horon_request *request)
 {
-    return atomic_load(&request->state) == HORON_REQUEST_ENDED;
+    return (atomic_load(&request->state) & HORON_REQUEST_STATE_MASK) == HORON_REQUEST_ENDED;
 }
 
 /* Turns until it has ended as told, and gives it back; nobody else may refer to it. */
@@ -285,7 +284,8 @@ static void start(struct world *world, int rank, struct horon_request *request)
 {
     horon_request_reset(request);
     atomic_fetch_add(&request->refs, 1);
-    atomic_store(&request->state, HORON_REQUEST_FLYING);
+    atomic_store(&request->state, (horon_request_run_number(request) + 1) * HORON_REQUEST_RUN |
+                                      HORON_REQUEST_FLYING);
     assert_true(horon_engine_post(world->ranks[rank].engine, &request->start));
 }
 
@@ -320,6 +320,43 @@ static void test_posts_prepared_one_runs_again_after_each_end(void **state)
     for (int rank = 0; rank < 2; rank++)
         let_go(world, rank, requests[rank]);
     turn(world, 2);
+    end_world(world);
+}
+
+static struct horon_request *restarted;
+static int ends; /* of another one, and then its own, in one turn */
+
+static void end_beside(void *self, horon_request_t *request, horon_status_t status)
+{
+    struct world *world = ((struct world_rank *)self)->world;
+    if (++ends > 2)
+        return;
+    assert_int_equal(status, HORON_OK);
+    if (ends == 2)
+        start(world, 0, request);
+    post_cancel(world, 0, restarted);
+}
+
+/* One for the second run, which is not taken yet, is not lost in that for the first. */
+static void test_posts_cancel_is_for_the_run_under_way(void **state)
+{
+    (void)state;
+    struct world *world = two_ranks(0);
+    float x[4] = {1, 2, 3, 4};
+    struct horon_request *requests[4]; /* two of rank 0, and of rank 1 */
+    for (int i = 0; i < 4; i++) {
+        requests[i] = prepare(world, i / 2, i % 2 ? "y" : "x", &x[i]);
+        requests[i]->callback = i < 2 ? end_beside : NULL;
+        start(world, i / 2, requests[i]);
+    }
+    restarted = requests[1];
+    assert_true(world_turn_until(world, requests + 2, 2));
+    assert_true(world_turn_until(world, &restarted, 1));
+    assert_int_equal(restarted->status, HORON_ERR_CANCELLED);
+    assert_int_equal(ends, 3);
+    for (int i = 0; i < 4; i++)
+        let_go(world, i / 2, requests[i]);
+    turn(world, 20);
     end_world(world);
 }
 
@@ -549,6 +586,7 @@ int main(void)
         cmocka_unit_test(test_posts_barrier_behind_a_cancelled_one_meets_the_others),
         cmocka_unit_test(test_posts_cancelled_barrier_does_not_count),
         cmocka_unit_test(test_posts_prepared_one_runs_again_after_each_end),
+        cmocka_unit_test(test_posts_cancel_is_for_the_run_under_way),
         cmocka_unit_test(test_posts_prepared_one_may_be_let_go_in_any_state),
         cmocka_unit_test(test_posts_prepared_one_started_when_let_go_leaves_no_handle),
         cmocka_unit_test(test_posts_are_taken_in_the_order_of_posting),
