@@ -11,9 +11,10 @@ ranks reduce with the gradients: with it every rank raises, and names the rank a
 rank that fails still sends something under every name, so that no other waits for it and none takes
 its next step's gradient for this one's.
 
-Which gradients take part may change from step to step, as parameters are frozen, and has to change
-on all ranks at once. A rank on which it has changed says so with the verdict as well. Then all ask
-each other which do; where they differ, a rank sends what it lacks, and the step fails.
+Which gradients take part may change from step to step, as parameters are frozen or added, and has
+to change on all ranks at once. A rank on which it has changed, as in its first step, says so with
+the verdict as well. Then all ask each other which do; where they differ, a rank sends what it
+lacks, and the step fails.
 
 A signal's handler may raise between any two lines (Ctrl-C does). Nothing is begun twice then: the
 extension itself puts each request into a list, `begun`, as it begins, so the lists tell the truth
@@ -42,6 +43,7 @@ from horon._world import Average, Max, Sum, place_of_this_rank, team_of
 from horon.exceptions import (
     HoronInternalError,
     about_of,
+    clean,
     describe,
     operation_of,
     tell_about,
@@ -55,11 +57,9 @@ class _Verdict:
     It is combined as the gradients are, so that it travels in one batch with the last of them.
     """
 
-    def __init__(self, team, slots, how):
+    def __init__(self, team, name, how):
         op, *scales = how if how[0] in (Sum, Average) else (Max, 1.0, 1.0)
-        name = min(slot.name for slot in slots)  # ranks may have other orders
         self.team = team
-        self.slot_count = len(slots)  # slots are added only: the name is right while it is
         self.name = fit(f"gradients.{name}")
         self.begun = []
         self.number = array("f", [0.0])
@@ -129,15 +129,22 @@ class GradientExchange:
         self.missed = False  # this rank has dropped a step that the others may have taken
         self.causes = []  # the request that tells why ranks have failed, ...
         self.parts = []  # ... and the one that tells which gradients take part
-        self.left_out = []  # names of gradients that take no part in this step, ...
-        self.known_left_out = []  # ... and in those before, as all ranks know
+        self.left_out = []  # names of gradients that take no part in this step
+        self.known_part = None  # this rank's own_part(), as all ranks know it
+        self.foreign = {}  # requests by name of gradients that only other ranks have
         self.team = None  # that this step began in
+        self.verdict_name = None
         self.verdict = None
 
     # ---- Setting up ----
 
     def add(self, key, slot):
         self.slots[key] = slot
+
+    def name_verdict(self):
+        """Called when all ranks have added the same: the name stays, whatever is added later."""
+        if self.verdict_name is None and self.slots:  # of which ranks may have other orders
+            self.verdict_name = min(slot.name for slot in self.slots.values())
 
     def set_groups(self, lists):
         """Groups the slots: lists of them. `send_group` of the framework sends one."""
@@ -313,18 +320,19 @@ class GradientExchange:
         self.synchronize()
 
     def start_verdict(self):
-        verdict = self.verdict
-        if (
-            verdict is None
-            or verdict.team is not self.team
-            or verdict.slot_count != len(self.slots)
-        ):
-            self.verdict = verdict = _Verdict(self.team, self.slots.values(), self.how)
-        verdict.start(self.failure is not None or self.left_out != self.known_left_out)
+        self.name_verdict()
+        if self.verdict is None or self.verdict.team is not self.team:
+            self.verdict = _Verdict(self.team, self.verdict_name, self.how)
+        self.verdict.start(self.failure is not None or self.own_part() != self.known_part)
+
+    def own_part(self):
+        """-> what differs from step to step if other gradients take part here; none is removed."""
+        return len(self.slots), self.left_out
 
     def requests(self):
         holders = (*self.slots.values(), *self.groups)
-        return [request for holder in holders for request in holder.begun]
+        begun = (*(holder.begun for holder in holders), *self.foreign.values())
+        return [request for requests in begun for request in requests]
 
     def wait(self):
         """Until nothing is in flight; or a rank asks, as not all may take part in each gradient."""
@@ -372,7 +380,7 @@ class GradientExchange:
         if not any(causes):
             if odd is not None:
                 return self.fail(odd)
-            self.known_left_out = self.left_out
+            self.known_part = self.own_part()
             return self.wait_for_gradients()
         place = next(place for place, cause in enumerate(causes) if cause)
         rank = self.team.ranks[place]
@@ -401,16 +409,14 @@ class GradientExchange:
 
         -> what to raise if two ranks differ, or None. A rank that has joined has no text.
         """
-        parts = {
-            rank: set(text.split("\n")[1:])
-            for rank, text in zip(self.team.ranks, texts, strict=True)
-            if text
-        }
+        names_of = {text: set(text.split("\n")[1:]) for text in set(texts)}  # mostly one
+        ranks = zip(self.team.ranks, texts, strict=True)
+        parts = {rank: names_of[text] for rank, text in ranks if text}
         every = set().union(*parts.values())
-        for slot in self.slots.values():
-            if slot.name in every and not slot.begun and slot.group is None:
-                with suppress(Exception):
-                    slot.send_nothing()
+        own = {clean(slot.name): slot for slot in self.slots.values()}
+        for name in every:
+            with suppress(Exception):
+                self.send_lacking(name, own.get(name))
         lacking = {rank: sorted(every - names) for rank, names in parts.items() if every - names}
         if not lacking:
             return None
@@ -418,13 +424,25 @@ class GradientExchange:
         other = next(one for one, its in parts.items() if names[0] in its)
         return HoronInternalError(
             f"the gradient of {names[0]} is exchanged by rank {other} and not by rank {rank}, "
-            "where it is frozen: freeze it on all ranks, between the same steps, or on none",
+            "where it is frozen or not in the optimizer: freeze or add it on all ranks, between "
+            "the same steps, or on none",
             _horon.STATUSES["ERR_MISMATCH"],
             "DESCRIPTION",
             *sorted((rank, other)),
             host=self.team.hosts[self.team.ranks.index(min(rank, other))],
             name=operation_name("allreduce", names[0], None),
         )
+
+    def send_lacking(self, name, slot):
+        """slot: this rank's of that name, or None: then what it sends meets no gradient."""
+        if slot is None:
+            begun, nothing = self.foreign.setdefault(name, []), array("f")
+            if not begun:
+                name = operation_name("allreduce", name, None)
+                numbers = (0, 0, 1.0, 1.0, 0, None, None, None, None, 0)
+                self.team.submit(_horon.ALLREDUCE, name, nothing, nothing, *numbers, begun)
+        elif not slot.begun and slot.group is None:
+            slot.send_nothing()
 
     def cause(self):
         """-> what the other ranks are told: the operation's name, or "", and why"""
@@ -460,6 +478,7 @@ class GradientExchange:
             self.verdict.begun.clear()
         self.causes.clear()
         self.parts.clear()
+        self.foreign.clear()
         self.fired.clear()
         self.failure = None
         self.team = None

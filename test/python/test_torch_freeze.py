@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parameters that are frozen after the optimizer was wrapped, between steps or during one."""
+"""Parameters that are frozen or added after the optimizer was wrapped, between steps or in one."""
 
 import pytest
 
@@ -44,6 +44,17 @@ def rank_freezing_in_a_step(passes, users, options):
         p["b"].sum().backward()
     optimizer.step()  # of the next step it is no part
     assert p["a"].tolist() == before and p["a"].grad is None
+
+
+def expect_differ(optimizer, name, holder, other):
+    """The step fails, as one rank exchanges a gradient and another one does not."""
+    with pytest.raises(hvd.HorovodInternalError) as raised:
+        optimizer.step()
+    error = raised.value
+    text = f"the gradient of {name} is exchanged by rank {holder} and not by rank {other}, where"
+    assert text in str(error)
+    assert (error.rank, error.other_rank) == tuple(sorted((holder, other)))
+    assert error.name == f"allreduce.{name}"
 
 
 OPTIONS = ({}, {"groups": 1}, {"compression": hvd.Compression.fp16})
@@ -171,12 +182,7 @@ def rank_freezing_by_itself(options):
     for _ in range(2):
         optimizer.zero_grad()
         sum(q.sum() for q in p.values()).backward()
-        with pytest.raises(hvd.HorovodInternalError) as raised:
-            optimizer.step()
-        text = "the gradient of b is exchanged by rank 0 and not by rank 1, where it is frozen"
-        assert text in str(raised.value)
-        error = raised.value
-        assert (error.rank, error.other_rank, error.name) == (0, 1, "allreduce.b")
+        expect_differ(optimizer, "b", 0, 1)
     assert [q.tolist() for q in p.values()] == before
     p["b"].requires_grad_(False)
     optimizer.zero_grad()
@@ -206,3 +212,53 @@ def rank_freezing_beside_a_failure():
 
 def test_a_parameter_frozen_on_one_rank_while_another_fails(run_ranks):
     run_ranks(3, rank_freezing_beside_a_failure)
+
+
+def rank_adding_by_itself(steps, options):
+    """The group has a name that goes before those of the others."""
+    hvd.init()
+    rank = hvd.rank()
+    p = ones("tuv")
+    late = nn.Parameter(torch.ones(2))
+    optimizer = distributed(p, **options)
+
+    def backward(*more):
+        optimizer.zero_grad()
+        sum(q.sum() for q in (*p.values(), *more)).backward()
+
+    for _ in range(steps):
+        backward()
+        optimizer.step()
+    before = [q.tolist() for q in p.values()]
+    if rank == 1:
+        optimizer.add_param_group({"params": [late]})
+    for _ in range(2):
+        backward(late)
+        expect_differ(optimizer, "noname.1.0", 1, 0)
+    assert [q.tolist() for q in (late, *p.values())] == [[1.0, 1.0], *before]
+    if rank != 1:
+        optimizer.add_param_group({"params": [late]})
+    backward(late)
+    optimizer.step()
+    assert late.tolist() != [1.0, 1.0] and p["t"].tolist() != before[0]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"compression": hvd.Compression.fp16}, {"op": hvd.Adasum}], ids=str
+)
+@pytest.mark.parametrize("steps", [0, 2])
+def test_a_parameter_added_on_one_rank_alone_fails_on_all(run_ranks, steps, options):
+    run_ranks(3, rank_adding_by_itself, steps, options)
+
+
+def rank_wrapping_other_parameters():
+    hvd.init()
+    p = ones("ab")
+    p["b"].requires_grad_(hvd.rank() != 1)
+    optimizer = distributed(p)
+    sum(q.sum() for q in p.values()).backward()
+    expect_differ(optimizer, "b", 0, 1)
+
+
+def test_a_parameter_frozen_on_one_rank_from_the_start(run_ranks):
+    run_ranks(2, rank_wrapping_other_parameters)

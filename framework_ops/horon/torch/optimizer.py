@@ -52,6 +52,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     def _register(self):
         self._hook_new_parameters()
+        self._exchange.name_verdict()
 
     def _hook_new_parameters(self):
         """Also parameters that were added, or unfrozen, after the optimizer was wrapped."""
