@@ -239,3 +239,22 @@ def rank_refusals():
 
 def test_batch_norm_refuses_what_it_cannot(run_ranks):
     run_ranks(2, rank_refusals)
+
+
+def rank_other_channels(widths):
+    """As if the ranks had other models: none waits for a layer that the others do not have."""
+    hvd.init()
+    rank = hvd.rank()
+    x = torch.ones(2, widths[rank], requires_grad=True)
+    with pytest.raises(hvd.HorovodInternalError) as caught:
+        hvd.SyncBatchNorm(widths[rank])(x)
+    want = "has 4 channels on rank 0, where that of rank 2 has 3"
+    assert want in str(caught.value) and caught.value.status_name == "ERR_MISMATCH"
+    _, cause, first, other, _, name = caught.value.about
+    assert (cause, first, other, name) == ("DESCRIPTION", 0, 2, "allgather.sync_batch_norm")
+    for width in (4, 3, 4):  # the job goes on
+        hvd.SyncBatchNorm(width)(torch.randn(2, width, requires_grad=True)).sum().backward()
+
+
+def test_batch_norm_of_other_channels_fails_on_every_rank(run_ranks):
+    run_ranks(3, rank_other_channels, [4, 4, 3])

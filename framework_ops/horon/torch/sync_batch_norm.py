@@ -10,10 +10,13 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from horon import _horon
 from horon._names import operation_name
 from horon._verbs import ALLGATHER, ALLREDUCE
 from horon._world import Sum, global_process_set, ranks_beside, team_of
+from horon.exceptions import HoronInternalError
 from horon.torch.ops import _out
+from horon.torch.staging import verbs
 
 
 def _wide(tensor):
@@ -31,15 +34,47 @@ def _per_channel(values, tensor):
     return values.view(1, -1, *[1] * (tensor.dim() - 2))
 
 
-def _name(verb, tensor):
-    """One for each number of channels: layers that have as many meet in the order of their calls,
-    which is that of the model, and nothing has to be negotiated anew."""
-    return operation_name(verb, f"sync_batch_norm.{tensor.size(1)}", None)
+# One for all layers, which meet in the order of their calls, that of the model. The rows of an
+# allgather may change from call to call, and nothing has to be negotiated anew.
+_FORWARD = operation_name("allgather", "sync_batch_norm", None)
+
+
+def _backward_name(tensor):
+    """One for each number of channels, on which ranks have agreed: nothing is negotiated anew."""
+    return operation_name("allreduce", f"sync_batch_norm.{tensor.size(1)}", None)
 
 
 def _host(*values):
     """What travels: little, and as exact as can be."""
     return torch.cat(values).to("cpu", torch.float64)
+
+
+def _channels_differ(team, rank, other, channels):
+    """channels: of the two ranks"""
+    return HoronInternalError(
+        f"'{_FORWARD}' failed: a SyncBatchNorm has {channels[0]} channels on rank {rank}, where "
+        f"that of rank {other} has {channels[1]}",
+        _horon.STATUSES["ERR_MISMATCH"],
+        "DESCRIPTION",
+        rank,
+        other,
+        host=team.hosts[team.ranks.index(rank)],
+        name=_FORWARD,
+    )
+
+
+def _gather(team, own):
+    """-> the values of the ranks that have not joined, a row for each"""
+
+    def rows(values, lengths):
+        lengths = {rank: n for rank, n in zip(team.ranks, *lengths, strict=True) if n}
+        first, length = next(iter(lengths.items()))
+        for rank, n in lengths.items():
+            if n != length:  # found by every rank
+                raise _channels_differ(team, first, rank, (length // 2, n // 2))
+        return values.view(len(lengths), length)
+
+    return verbs.stage(team, ALLGATHER, _FORWARD, own).then_with_rows(rows).begin().wait()
 
 
 def _statistics(team, tensor):
@@ -52,8 +87,7 @@ def _statistics(team, tensor):
     else:  # this rank has none of the batch
         var, mean = wide.new_zeros(channels), wide.new_zeros(channels)
     rows = torch.tensor([count], dtype=torch.float64, device="cpu")
-    own = torch.cat([rows, _host(mean, var)])
-    rows = _out(team, ALLGATHER, _name("allgather", tensor), own.unsqueeze(0))
+    rows = _gather(team, torch.cat([rows, _host(mean, var)]))
     counts, means, variances = rows.split([1, channels, channels], dim=1)
     total = counts.sum()
     mean = (means * counts).sum(0) / total
@@ -82,8 +116,7 @@ class _Normalize(torch.autograd.Function):
         of_bias, of_weight = (one.sum(_but_channels(x)) for one in (wide, wide * normal))
         grad = None
         if ctx.needs_input_grad[0]:
-            name = _name("allreduce", x)
-            sums = _out(team, ALLREDUCE, name, _host(of_bias, of_weight), Sum) / total
+            sums = _out(team, ALLREDUCE, _backward_name(x), _host(of_bias, of_weight), Sum) / total
             shift, slope = (_per_channel(one, x) for one in sums.to(wide).chunk(2))
             scale = factor if weight is None else factor * weight
             grad = ((wide - shift - normal * slope) * _per_channel(scale, x)).to(x.dtype)
