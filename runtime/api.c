@@ -43,37 +43,45 @@ static horon_status_t refuse_failed(const struct horon_error *failure, const cha
     return failure->status;
 }
 
-/* As horon_request_describe() says it, as far as a descriptor tells that is not checked yet. */
-HORON_SELDOM static horon_status_t refuse_described(const struct horon_error *failure,
+/* May be NULL, or of no version that there is. */
+static bool is_readable(const horon_descriptor_t *desc)
+{
+    return desc && desc->struct_bytes >= offsetof(horon_descriptor_t, dst_count);
+}
+
+/* As horon_request_describe() says it, as far as a descriptor tells that is not checked yet.
+ * @param why a copy: it may be the thread's own */
+HORON_SELDOM static horon_status_t refuse_described(struct horon_error why,
                                                     const horon_descriptor_t *desc)
 {
     char what[WHAT_BYTES] = "an operation", shown[WHAT_BYTES - 32];
-    const bool has_verb = desc && desc->verb < HORON_VERB_COUNT;
+    const bool has_verb = is_readable(desc) && desc->verb < HORON_VERB_COUNT;
     if (has_verb && desc->name)
         snprintf(what, sizeof what, "%s '%s'", horon_verb_name((horon_verb_t)desc->verb),
                  horon_name_show(desc->name, shown, sizeof shown));
     else if (has_verb)
         snprintf(what, sizeof what, "%s", horon_verb_name((horon_verb_t)desc->verb));
-    return refuse_failed(failure, what);
+    if (has_verb)
+        horon_thread_error_name(desc->name);
+    return refuse_failed(&why, what);
 }
 
 horon_status_t horon_context_find_team(struct horon_context *ctx, const horon_descriptor_t *desc,
                                        struct horon_engine_team **team_out)
 {
-    const bool readable = desc && desc->struct_bytes >= offsetof(horon_descriptor_t, dst_count);
     struct horon_engine_team *team = horon_engine_job(ctx->engine);
-    if (readable && desc->process_set != 0) {
+    if (is_readable(desc) && desc->process_set != 0) {
         const horon_status_t found =
             horon_process_set_take(ctx, desc->process_set, &team, horon_thread_error());
         if (found != HORON_OK)
-            return found;
+            return refuse_described(*horon_thread_error(), desc);
     }
     const struct horon_error *failure = horon_team_failure(team);
     if (!failure) {
         *team_out = team;
         return HORON_OK;
     }
-    const horon_status_t status = refuse_described(failure, readable ? desc : NULL);
+    const horon_status_t status = refuse_described(*failure, desc);
     horon_team_unref(team);
     return status;
 }
@@ -141,7 +149,7 @@ horon_status_t horon_context_make_request(struct horon_context *ctx, struct horo
     horon_status_t status = horon_request_create(
         &ctx->pool, desc, team, horon_engine_names(ctx->engine), request_out, horon_thread_error());
     if (status != HORON_OK)
-        return status;
+        return refuse_described(*horon_thread_error(), desc);
     assert(atomic_load_explicit(&(*request_out)->refs, memory_order_relaxed) == 1);
     (*request_out)->context = ctx;
     horon_context_ref(ctx);

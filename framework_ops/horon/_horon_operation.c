@@ -206,6 +206,7 @@ int horon_py_operation_parse_numbers(PyObject *const *args, Py_ssize_t nargs,
     int64_t verb, root = 0, flags = 0;
     if (parse_integer(args[ARG_VERB], "verb", 0, HORON_VERB_COUNT - 1, &verb) < 0)
         return -1;
+    desc->verb = (uint32_t)verb;
     if (args[ARG_NAME] != Py_None && !(desc->name = parse_name(args[ARG_NAME])))
         return -1;
     if (nargs > ARG_REDOP && parse_redop(args[ARG_REDOP], &desc->redop) < 0)
@@ -218,7 +219,6 @@ int horon_py_operation_parse_numbers(PyObject *const *args, Py_ssize_t nargs,
         return -1;
     if (nargs > ARG_FLAGS && parse_integer(args[ARG_FLAGS], "flags", 0, UINT32_MAX, &flags) < 0)
         return -1;
-    desc->verb = (uint32_t)verb;
     desc->root = (int32_t)root;
     desc->flags = (uint32_t)flags;
     return 0;
@@ -319,11 +319,43 @@ void horon_py_operation_deinit(struct horon_py_operation *op)
     op->splits = NULL;
 }
 
+/* Adds to a TypeError or ValueError which operation was refused, as the library does. */
+static void say_which(const horon_descriptor_t *desc)
+{
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    if (desc->verb == HORON_VERB_COUNT || (type != PyExc_TypeError && type != PyExc_ValueError)) {
+        PyErr_Restore(type, value, trace);
+        return;
+    }
+    const char *verb = horon_verb_name((horon_verb_t)desc->verb);
+    if (desc->name)
+        PyErr_Format(type, "%s '%s' was refused: %S", verb, desc->name, value);
+    else
+        PyErr_Format(type, "%s was refused: %S", verb, value);
+    Py_DECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+}
+
+static int parse(struct horon_py_operation *op, const struct horon_py_set *set,
+                 PyObject *const *args, Py_ssize_t nargs)
+{
+    PyObject *splits = nargs > ARG_SPLITS ? args[ARG_SPLITS] : Py_None;
+    if (horon_py_operation_parse_numbers(args, nargs, &op->desc) < 0)
+        return -1;
+    op->verb = horon_py_verb_row(op->desc.verb);
+    if (parse_buffers(set->context->state, args, nargs, op) < 0 ||
+        (splits != Py_None && parse_splits(set, splits, op) < 0))
+        return -1;
+    return nargs > ARG_TAG ? parse_tag(args[ARG_TAG], &op->desc.tag) : 0;
+}
+
 int horon_py_operation_init(struct horon_py_operation *op, const struct horon_py_set *set,
                             PyObject *const *args, Py_ssize_t nargs)
 {
-    PyObject *splits = nargs > ARG_SPLITS ? args[ARG_SPLITS] : Py_None;
     op->desc = (horon_descriptor_t)HORON_DESCRIPTOR_INIT;
+    op->desc.verb = HORON_VERB_COUNT; /* until it is known */
     op->keep = NULL;
     op->splits = NULL;
     op->into = nargs > ARG_INTO && args[ARG_INTO] != Py_None ? args[ARG_INTO] : NULL;
@@ -334,13 +366,10 @@ int horon_py_operation_init(struct horon_py_operation *op, const struct horon_py
                      ARG_COUNT);
         return -1;
     }
-    if (!horon_py_request_may_go_into(op->into) ||
-        horon_py_operation_parse_numbers(args, nargs, &op->desc) < 0)
+    if (!horon_py_request_may_go_into(op->into))
         return -1;
-    op->verb = horon_py_verb_row(op->desc.verb);
-    if (parse_buffers(set->context->state, args, nargs, op) < 0 ||
-        (splits != Py_None && parse_splits(set, splits, op) < 0) ||
-        (nargs > ARG_TAG && parse_tag(args[ARG_TAG], &op->desc.tag) < 0)) {
+    if (parse(op, set, args, nargs) < 0) {
+        say_which(&op->desc);
         horon_py_operation_deinit(op);
         return -1;
     }

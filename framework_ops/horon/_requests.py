@@ -54,9 +54,9 @@ def prepare(
     verb = _VERBS[verb]
     name, team = _name_of(verb, name, in_order, process_set), team_of(process_set)
     flags = _horon.IN_ORDER if in_order else 0
-    root = 0 if root_rank is None else team.place(root_rank)
+    root = 0 if root_rank is None else _verbs.root_of(team, verb, name, root_rank)
     if src is None and verb in _WRITERS and root != team.rank:
         src = dst  # which tells size and dtype
-    splits = _verbs.splits_of(team, verb, splits)
+    splits = _verbs.splits_of(team, verb, name, splits)
     numbers = (resolve_op(op, None), root, prescale_factor, postscale_factor, flags)
     return team.prepare(verb.code, name, src, dst, *numbers, None, None, None, splits, tag)

@@ -58,6 +58,13 @@ BARRIER = Verb(_horon.BARRIER, "barrier", "met")
 _ROWS_MAX = 2**63 - 1
 
 
+def refused(verb, name, error):
+    """-> the ValueError or TypeError as the library tells what it refuses; a message has no name"""
+    kind = ValueError if isinstance(error, ValueError) else TypeError
+    what = f"{verb.name} '{name}'" if name else verb.name
+    return kind(f"{what} was refused: {error}")
+
+
 def _rows_of(split):
     """-> how many rows a split says; it may be a number of any kind, and none is rounded"""
     try:
@@ -71,20 +78,25 @@ def _rows_of(split):
     return rows
 
 
-def splits_of(team, verb, splits):
+def splits_of(team, verb, name, splits):
     """-> integers, one a rank, or None; what they add up to is checked with the tensor
 
     As with Horovod, the tensors of a framework have 32 bits, what else there is is converted, and
     an alltoall's that are empty mean the same as None.
     """
-    if splits is None:
-        return None
+    try:
+        return None if splits is None else _check_splits(team, verb, splits)
+    except ValueError as error:
+        raise refused(verb, name, error) from None
+
+
+def _check_splits(team, verb, splits):
     if len(getattr(splits, "shape", (0,))) != 1:
-        raise ValueError(f"{verb.name} expects a 1D splits tensor")
+        raise ValueError("a 1D splits tensor is needed")
     dtype = getattr(splits, "dtype", None)  # of numpy's arrays a type of numpy's own
     of_numpy = dtype is None or type(dtype).__module__.partition(".")[0] == "numpy"
     if not of_numpy and "int32" not in str(dtype):
-        raise ValueError(f"{verb.name} expects splits to contain 32-bit integer elements")
+        raise ValueError("splits have to contain 32-bit integer elements")
     splits = splits.tolist() if hasattr(splits, "tolist") else splits
     splits = [_rows_of(split) for split in splits]
     if verb is ALLTOALL and not splits:
@@ -92,6 +104,14 @@ def splits_of(team, verb, splits):
     if len(splits) != team.size:
         raise ValueError(f"{len(splits)} splits are given for {team.size} ranks")
     return splits
+
+
+def root_of(team, verb, name, rank):
+    """-> the place in the team of a rank of the job; whether the job has it, the library checks"""
+    try:
+        return team.place(rank)
+    except ValueError as error:
+        raise refused(verb, name, error) from None
 
 
 def rows_that_go(tensor, splits):
@@ -112,7 +132,7 @@ def _shape_of_share(team, name, dimensions, splits):
     if not dimensions:
         rank, host = place_of_this_rank()
         raise HoronInternalError(
-            "a scalar has no rows that ranks could share",
+            f"reducescatter '{name}' was refused: a scalar has no rows that ranks could share",
             _horon.STATUSES["ERR_INVALID"],
             "ARGUMENT",
             rank,
@@ -195,9 +215,8 @@ class Verbs:
         """-> a staged tensor, and what Context.submit() takes"""
         try:
             staged = self.stage_tensor(tensor, verb, self.is_in_place)
-        except ValueError as error:
-            what = f"tensor '{name}'" if name else verb.name  # a message has no name
-            raise ValueError(f"{what}: {error}") from None
+        except (TypeError, ValueError) as error:
+            raise refused(verb, name, error) from None
         staged.in_place = self.is_in_place
         if verb.to_root and root != team.rank:
             staged.target = NOTHING
@@ -217,7 +236,7 @@ class Verbs:
     def stage(self, team, verb, name, tensor, *numbers):
         """-> the Handle of one operation that has not begun; numbers: as _operation() takes them"""
         if self._is_adasum(verb, *numbers):
-            row, finish = self._summand(tensor, *numbers)
+            row, finish = self._summand(name, tensor, *numbers)
             handle = self.apart.stage(team, ROWS, name, row)
             return handle.then_with_rows(lambda rows, given: finish(rows, *given))
         staged, operation = self._operation(team, verb, name, tensor, *numbers)
@@ -244,14 +263,20 @@ class Verbs:
     def _is_adasum(self, verb, op=0, *_):
         return op is Adasum and verb is ALLREDUCE and self.stage_summand is not None
 
-    def _summand(self, tensor, op, root=0, prescale=1.0, postscale=1.0, splits=None):
+    def _summand(self, name, tensor, op, root=0, prescale=1.0, postscale=1.0, splits=None):
         """-> what is gathered of the tensor, and what makes the result of all ranks' rows"""
-        row, finish = self.stage_summand(tensor, self.is_in_place)
+        try:
+            row, finish = self.stage_summand(tensor, self.is_in_place)
+        except (TypeError, ValueError) as error:
+            raise refused(ALLREDUCE, name, error) from None
         combine = partial(_adasum.combine, prescale=prescale, postscale=postscale)
         return row, lambda rows, given: finish(rows, partial(combine, given=given))
 
     def _stage_summands(self, team, names, tensors, *numbers):
-        pairs = [self._summand(tensor, *numbers) for tensor in tensors]
+        pairs = [
+            self._summand(name, tensor, *numbers)
+            for name, tensor in zip(names, tensors, strict=True)
+        ]
 
         def finish(gathered, given):
             return [
@@ -279,7 +304,7 @@ class Verbs:
 
     def exchange(self, team, name, tensor, splits):
         """What alltoall_async() begins."""
-        given = splits_of(team, ALLTOALL, splits)
+        given = splits_of(team, ALLTOALL, name, splits)
         tensor = rows_that_go(tensor, given)
         numbers = (0, 0, 1.0, 1.0, given)
         staged, operation = self._operation(team, ALLTOALL, name, tensor, *numbers)
@@ -340,14 +365,18 @@ class Verbs:
     def broadcast_async(self, tensor, root_rank, name=None, process_set=global_process_set):
         """Every rank gets the root's tensor. `root_rank` is a rank of the job."""
         name, team = operation_name("broadcast", name, process_set), team_of(process_set)
-        return self.begin(team, BROADCAST, name, tensor, 0, team.place(root_rank))
+        return self.begin(
+            team, BROADCAST, name, tensor, 0, root_of(team, BROADCAST, name, root_rank)
+        )
 
     def grouped_broadcast_async(
         self, tensors, root_rank, name=None, process_set=global_process_set
     ):
         """As broadcast, for a list of tensors that are sent together."""
         name, team = group_name("broadcast", name, process_set), team_of(process_set)
-        return self.begin_group(team, BROADCAST, name, tensors, 0, team.place(root_rank))
+        return self.begin_group(
+            team, BROADCAST, name, tensors, 0, root_of(team, BROADCAST, name, root_rank)
+        )
 
     def broadcast_all(self, named, root_rank, process_set):
         """Gives every rank the root's tensors, in place, and waits; named: [(name, tensor), ...]"""
@@ -369,7 +398,7 @@ class Verbs:
     def gather_async(self, tensor, root_rank, name=None, process_set=global_process_set):
         """As allgather, but only the root gets the joined tensor; the others get None."""
         name, team = operation_name("gather", name, process_set), team_of(process_set)
-        return self.begin(team, GATHER, name, tensor, 0, team.place(root_rank))
+        return self.begin(team, GATHER, name, tensor, 0, root_of(team, GATHER, name, root_rank))
 
     def scatter_async(
         self, tensor, root_rank, splits=None, name=None, process_set=global_process_set
@@ -381,8 +410,8 @@ class Verbs:
         other rank only dtype and shape count, but not its rows.
         """
         name, team = operation_name("scatter", name, process_set), team_of(process_set)
-        splits = splits_of(team, SCATTER, splits)
-        root = team.place(root_rank)
+        splits = splits_of(team, SCATTER, name, splits)
+        root = root_of(team, SCATTER, name, root_rank)
         return self.begin(team, SCATTER, name, tensor, 0, root, 1.0, 1.0, splits)
 
     def alltoall(self, tensor, splits=None, name=None, process_set=global_process_set):
@@ -409,7 +438,7 @@ class Verbs:
         get one more of the rest; or as many as `splits`, the same on all ranks, says for each.
         """
         name, team = operation_name("reducescatter", name, process_set), team_of(process_set)
-        splits = splits_of(team, REDUCESCATTER, splits)
+        splits = splits_of(team, REDUCESCATTER, name, splits)
         numbers = (resolve_op(op, None), 0, prescale_factor, postscale_factor, splits)
         return self.begin(team, REDUCESCATTER, name, tensor, *numbers)
 
@@ -426,7 +455,7 @@ class Verbs:
         """As reducescatter, for a list of tensors that are combined together; `splits` is of each
         of them."""
         name, team = group_name("reducescatter", name, process_set), team_of(process_set)
-        splits = splits_of(team, REDUCESCATTER, splits)
+        splits = splits_of(team, REDUCESCATTER, name, splits)
         numbers = (resolve_op(op, None), 0, prescale_factor, postscale_factor, splits)
         return self.begin_group(team, REDUCESCATTER, name, tensors, *numbers)
 
@@ -443,7 +472,7 @@ class Verbs:
         """As allreduce, but only the root, a rank of the job, gets the result; others get None, and
         their tensors stay as they are."""
         name, team = operation_name("reduce", name, process_set), team_of(process_set)
-        root = team.place(root_rank)
+        root = root_of(team, REDUCE, name, root_rank)
         numbers = (resolve_op(op, None), root, prescale_factor, postscale_factor)
         return self.begin(team, REDUCE, name, tensor, *numbers)
 
@@ -460,7 +489,7 @@ class Verbs:
         """As reduce, for a list of tensors that are combined together; others than the root get a
         list of None."""
         name, team = group_name("reduce", name, process_set), team_of(process_set)
-        root = team.place(root_rank)
+        root = root_of(team, REDUCE, name, root_rank)
         numbers = (resolve_op(op, None), root, prescale_factor, postscale_factor)
         return self.begin_group(team, REDUCE, name, tensors, *numbers)
 
@@ -483,9 +512,10 @@ class Verbs:
 
     def _message(self, team, verb, tensor, rank, tag):
         """-> the Handle of a message with a rank of the job, begun"""
-        peer = team.place(rank)
+        peer = root_of(team, verb, None, rank)
         if peer == team.rank:
-            raise ValueError(f"rank {rank} is this one, and no message goes to itself")
+            error = ValueError(f"rank {rank} is this one, and no message goes to itself")
+            raise refused(verb, None, error)
         numbers = (0, peer, 1.0, 1.0, None, tag)
         staged, operation = self._operation(team, verb, None, tensor, *numbers)
         return Handle(team, operation, lambda requests: staged.finish(requests[0])).begin()

@@ -118,6 +118,34 @@ static void test_calls_run_of_a_newer_allgather_without_room_is_refused(void **s
     horon_context_destroy(ctx);
 }
 
+/* The text says of which operation it is, and so does the data. */
+static void test_calls_wrong_descriptor_is_refused_by_name(void **state)
+{
+    struct duo duo;
+    float x = 0;
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    horon_request_t *request = NULL;
+    (void)state;
+    duo_make(&duo, NULL);
+    horon_descriptor_t desc = duo_sum("conv1", &x);
+    desc.dtype = 99;
+    assert_int_equal(horon_submit(duo.ctx[0], &desc, &request), HORON_ERR_INVALID);
+    assert_null(request);
+    assert_string_equal(horon_last_error(duo.ctx[0]),
+                        "allreduce 'conv1' was refused: dtype 99 does not exist");
+    assert_int_equal(horon_last_failure(duo.ctx[0], &failure), HORON_OK);
+    assert_string_equal(failure.name, "conv1");
+    assert_int_equal(failure.cause, HORON_CAUSE_ARGUMENT);
+    desc = duo_sum("conv1", &x);
+    desc.process_set = 5;
+    assert_int_equal(horon_prepare(duo.ctx[0], &desc, &request), HORON_ERR_INVALID);
+    assert_non_null(strstr(horon_last_error(duo.ctx[0]), "allreduce 'conv1' was refused: "));
+    desc.verb = HORON_VERB_COUNT;
+    assert_int_equal(horon_submit(duo.ctx[0], &desc, &request), HORON_ERR_INVALID);
+    assert_non_null(strstr(horon_last_error(duo.ctx[0]), "an operation was refused: "));
+    duo_end(&duo);
+}
+
 /* ---- names and groups ----------------------------------------------------------------------- */
 
 static void expect_group_refused(struct duo *duo, const horon_descriptor_t *descs, size_t n,
@@ -391,6 +419,7 @@ int main(void)
         cmocka_unit_test(test_calls_cancel_in_each_state),
         cmocka_unit_test(test_calls_struct_of_another_version_is_taken_or_refused),
         cmocka_unit_test(test_calls_run_of_a_newer_allgather_without_room_is_refused),
+        cmocka_unit_test(test_calls_wrong_descriptor_is_refused_by_name),
         cmocka_unit_test(test_calls_group_with_a_wrong_one_begins_nothing),
         cmocka_unit_test(test_calls_group_of_an_older_caller_is_read_by_its_own_stride),
         cmocka_unit_test(test_calls_name_in_flight_is_refused_until_it_ended),

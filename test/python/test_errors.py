@@ -4,6 +4,7 @@
 import array
 import gc
 import os
+import re
 import signal
 import socket
 import sys
@@ -14,6 +15,7 @@ import weakref
 import horon
 import pytest
 from horon import _horon
+from horon.exceptions import about_of
 
 
 def numbers(n, letter="d"):
@@ -64,6 +66,49 @@ def test_different_verbs_under_one_name_fail(run_ranks):
     for text, about in run_ranks(2, rank_verb_mismatch):
         assert "same name" in text and "rank 0" in text and "rank 1" in text, text
         assert about[1:4] == ("VERB", 0, 1) and about[5] == "same name"
+
+
+REFUSALS = {
+    "root": (lambda: horon.broadcast(numbers(2), 7, name="w"), "root 7 is no rank of 0..1"),
+    "no such root": (lambda: horon.reduce(1.0, 2**40, name="w"), f"root {2**40} is not in"),
+    "root of a set": (
+        lambda: horon.broadcast(1.0, 1, name="w", process_set=horon._world.process_set_by_id(1)),
+        "rank 1 is no member of process set 1",
+    ),
+    "number of splits": (lambda: horon.alltoall(numbers(2), [2], name="w"), "1 splits are given"),
+    "sum of splits": (lambda: horon.scatter(numbers(2), 0, [1, 2], name="w"), "add up to 3 rows"),
+    "dtype": (
+        lambda: horon.allgather(memoryview(bytes(8)).cast("P"), name="w"),
+        "buffer format 'P' is none of horon's element types",
+    ),
+    "reduction": (
+        lambda: horon.allreduce(numbers(2), name="w", op=horon.BitAnd),
+        "float64 has no bit_and",
+    ),
+    "tensor": (lambda: horon.allreduce(None, name="w"), "offers neither a buffer nor __dlpack__"),
+    "share": (lambda: horon.reducescatter(1.0, name="w"), "a scalar has no rows"),
+    "capacity": (
+        lambda: horon.prepare("allreduce", numbers(2), numbers(3), name="w"),
+        "output and input differ in size or dtype",
+    ),
+}
+
+
+def rank_refused():
+    horon.init(process_sets=[[0]])
+    if horon.rank() == 0:
+        for call, text in REFUSALS.values():
+            with pytest.raises((TypeError, ValueError, horon.HoronInternalError)) as caught:
+                call()
+            told = rf"(\w+) '\1\.w' was refused: .*{re.escape(text)}"
+            assert re.match(told, str(caught.value)), str(caught.value)
+            about = about_of(caught.value)
+            assert about is None or about[-1].endswith(".w")
+    return horon.allreduce(1.0, name="w", op=horon.Sum)
+
+
+def test_what_is_refused_on_one_rank_is_told_by_verb_and_name(run_ranks):
+    assert run_ranks(2, rank_refused) == [2.0, 2.0]
 
 
 def rank_duplicate():

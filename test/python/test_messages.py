@@ -155,7 +155,7 @@ def rank_refused():
         horon.recv(3.0, 1 - horon.rank())
     with pytest.raises(BufferError):
         horon.recv(memoryview(b"xyz"), 1 - horon.rank())
-    with pytest.raises(ValueError, match=r"^recv: the array is read-only"):
+    with pytest.raises(ValueError, match=r"^recv was refused: the array is read-only"):
         horon.recv(numpy.broadcast_to(0.0, 3), 1 - horon.rank())
     if horon.rank() == 0:
         horon.send(3.5, 1)

@@ -23,6 +23,7 @@ from horon._verbs import (
     REDUCESCATTER,
     ROWS,
     barrier,
+    root_of,
     rows_that_go,
     shares_of,
     splits_of,
@@ -304,7 +305,7 @@ class _Alltoall(torch.autograd.Function):
     def forward(ctx, tensor, team, name, splits):
         result, received = verbs.exchange(team, name, tensor, splits).wait()
         ctx.arguments = (team, part_name(name, "grad"), received.tolist())
-        ctx.given = shares_of(team, len(tensor), splits_of(team, ALLTOALL, splits))
+        ctx.given = shares_of(team, len(tensor), splits_of(team, ALLTOALL, name, splits))
         ctx.mark_non_differentiable(received)
         return result, received
 
@@ -323,7 +324,7 @@ def alltoall(tensor, splits=None, name=None, process_set=global_process_set):
     """
     name, team = operation_name("alltoall", name, process_set), team_of(process_set)
     if _needs_gradient(tensor):
-        tensor = rows_that_go(tensor, splits_of(team, ALLTOALL, splits))
+        tensor = rows_that_go(tensor, splits_of(team, ALLTOALL, name, splits))
         result, received = _Alltoall.apply(tensor, team, name, splits)
     else:
         result, received = verbs.exchange(team, name, tensor, splits).wait()
@@ -350,7 +351,7 @@ def reducescatter_async(
     splits=None,
 ):
     name, team = operation_name("reducescatter", name, process_set), team_of(process_set)
-    op, splits = _check_is_added(resolve_op(op, None)), splits_of(team, REDUCESCATTER, splits)
+    op, splits = _check_is_added(resolve_op(op, None)), splits_of(team, REDUCESCATTER, name, splits)
     numbers = (op, 0, prescale_factor, postscale_factor, splits)
     return verbs.begin(team, REDUCESCATTER, name, tensor, *numbers)
 
@@ -368,7 +369,7 @@ def grouped_reducescatter_async(
     splits=None,
 ):
     name, team = group_name("reducescatter", name, process_set), team_of(process_set)
-    op, splits = _check_is_added(resolve_op(op, None)), splits_of(team, REDUCESCATTER, splits)
+    op, splits = _check_is_added(resolve_op(op, None)), splits_of(team, REDUCESCATTER, name, splits)
     numbers = (op, 0, prescale_factor, postscale_factor, splits)
     return verbs.begin_group(team, REDUCESCATTER, name, tensors, *numbers)
 
@@ -417,7 +418,7 @@ def reducescatter(
     """
     name, team = operation_name("reducescatter", name, process_set), team_of(process_set)
     op = _check_is_added(resolve_op(op, None))
-    numbers = (prescale_factor, postscale_factor, splits_of(team, REDUCESCATTER, splits))
+    numbers = (prescale_factor, postscale_factor, splits_of(team, REDUCESCATTER, name, splits))
     compressed, ctx = compressor(compression).compress(tensor)
     if _needs_gradient(compressed):
         result = _Reducescatter.apply(compressed, team, name, op, *numbers)
@@ -460,7 +461,7 @@ def grouped_reducescatter(
 ):
     """As reducescatter() for a list of tensors that are combined together; `splits` is of each."""
     name, team = group_name("reducescatter", name, process_set), team_of(process_set)
-    op, splits = _check_is_added(resolve_op(op, None)), splits_of(team, REDUCESCATTER, splits)
+    op, splits = _check_is_added(resolve_op(op, None)), splits_of(team, REDUCESCATTER, name, splits)
     numbers = (prescale_factor, postscale_factor, splits)
     function, verb = _GroupedReducescatter, REDUCESCATTER
     return _reduce_group(function, verb, compression, tensors, team, name, op, numbers)
@@ -500,7 +501,7 @@ class _AverageAtRoot(torch.autograd.Function):
 def broadcast(tensor, root_rank, name=None, process_set=global_process_set):
     """Every rank gets the root's tensor. Differentiable."""
     name, team = operation_name("broadcast", name, process_set), team_of(process_set)
-    root = team.place(root_rank)
+    root = root_of(team, BROADCAST, name, root_rank)
     if _needs_gradient(tensor):
         return _Broadcast.apply(tensor, team, root, name, 1)
     return _out(team, BROADCAST, name, tensor, 0, root)
@@ -529,7 +530,7 @@ class _GroupedBroadcast(torch.autograd.Function):
 def grouped_broadcast(tensors, root_rank, name=None, process_set=global_process_set):
     """As broadcast() for a list of tensors that are sent together."""
     name, team = group_name("broadcast", name, process_set), team_of(process_set)
-    tensors, root = list(tensors), team.place(root_rank)
+    tensors, root = list(tensors), root_of(team, BROADCAST, name, root_rank)
     names = member_names(name, len(tensors))
     if any(_needs_gradient(tensor) for tensor in tensors):
         return list(_GroupedBroadcast.apply(team, root, names, *tensors))
