@@ -338,31 +338,16 @@ class GradientExchange:
         """Until nothing is in flight; or a rank asks, as not all may take part in each gradient."""
         lost, over = None, False
         while not over and not self.verdict.asks():
-            try:
-                _horon.wait_all([*self.requests(), *self.verdict.begun], LOOK_S)
+            with suppress(TimeoutError):
+                lost = _lost([*self.requests(), *self.verdict.begun], LOOK_S)
                 over = True
-            except TimeoutError:
-                continue
-            except HoronInternalError as error:
-                _explain(error)
-                lost, over = error, True
-        if self.verdict.asks():
-            return EXPLAINING
-        if lost is not None:
-            return self.fail(lost)
-        if self.failure is not None:  # since the verdict was sent
-            return self.fail(self.failed())
-        return AGREED
+        return EXPLAINING if self.verdict.asks() else self.outcome(lost)
 
-    def wait_for_gradients(self):
-        try:
-            _horon.wait_all(self.requests())
-        except HoronInternalError as error:
-            _explain(error)
-            return self.fail(error)
-        if self.failure is not None:  # since the verdict was sent
-            return self.fail(self.failed())
-        return AGREED
+    def outcome(self, lost):
+        """lost: the failure of what has ended, if one did."""
+        if lost is None and self.failure is not None:  # since the verdict was sent
+            lost = self.failed()
+        return AGREED if lost is None else self.fail(lost)
 
     def ask_why(self):
         """Every rank gets the causes of all that have failed, and hears what takes part."""
@@ -381,7 +366,7 @@ class GradientExchange:
             if odd is not None:
                 return self.fail(odd)
             self.known_part = self.own_part()
-            return self.wait_for_gradients()
+            return self.outcome(_lost(self.requests()))
         place = next(place for place, cause in enumerate(causes) if cause)
         rank = self.team.ranks[place]
         name, _, cause = causes[place].partition(_AFTER_NAME)
@@ -539,6 +524,16 @@ class GradientExchange:
         """-> what to raise because of it, anew"""
         kind, text, about = self.failure
         return tell_about(kind(f"the exchange of this step's gradients failed: {text}"), *about)
+
+
+def _lost(requests, timeout=None):
+    """Waits; -> the failure of one that has failed, or None"""
+    try:
+        _horon.wait_all(requests, timeout)
+    except HoronInternalError as error:
+        _explain(error)
+        return error
+    return None
 
 
 def _tells_which(error):
