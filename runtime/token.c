@@ -518,15 +518,22 @@ static int64_t wait_of(uint64_t *next_ns, int64_t interval_ms)
     return 0;
 }
 
+static int64_t ns_of(int64_t ms)
+{
+    return ms < 0 ? -1 : ms * 1000000;
+}
+
 static int64_t look_for_stalls(struct horon_context *ctx)
 {
-    if (ctx->config.stall_warn_ms == 0 || horon_engine_in_flight(ctx->engine) == 0)
+    const int64_t warn_ms = ctx->config.stall_warn_ms, end_ms = ctx->config.stall_shutdown_ms;
+    const int64_t limit_ms = warn_ms && (!end_ms || warn_ms < end_ms) ? warn_ms : end_ms;
+    if (limit_ms == 0 || horon_engine_in_flight(ctx->engine) == 0)
         return -1;
-    const int64_t interval_ms = ctx->config.stall_warn_ms / 4 + 1;
+    const int64_t interval_ms = limit_ms / 4 + 1;
     const int64_t left_ms = wait_of(&ctx->stall_look_ns, interval_ms);
     if (left_ms > 0)
         return left_ms;
-    horon_engine_warn_stalls(ctx->engine, (uint64_t)ctx->config.stall_warn_ms * 1000000u);
+    horon_engine_watch_stalls(ctx->engine, (uint64_t)ns_of(warn_ms), (uint64_t)ns_of(end_ms));
     return interval_ms;
 }
 
@@ -547,11 +554,6 @@ static int64_t look_at_links(struct horon_context *ctx)
 static int64_t sooner(int64_t one, int64_t other)
 {
     return other < 0 || (one >= 0 && one < other) ? one : other;
-}
-
-static int64_t ns_of(int64_t ms)
-{
-    return ms < 0 ? -1 : ms * 1000000;
 }
 
 /* With the token. @return how long the thread may sleep, in nanoseconds; -1: for ever */

@@ -38,8 +38,9 @@
  *    broken promise of order (ERR_MISMATCH), an in-order operation given up (ERR_TIMEOUT), no
  *    memory in the middle of an operation (ERR_MEMORY). Every pending and every later operation on
  *    it then ends with that status and the same text; other sets work on. A lost rank
- *    (ERR_PEER_LOST) fails the sets that it is in, and no others. Set 0 holds all ranks, so "the
- *    job has failed" says that set 0 has; no set can be added or removed then.
+ *    (ERR_PEER_LOST) fails the sets that it is in, and no others. STALL_SHUTDOWN_TIME has a rank
+ *    fail all its sets (ERR_TIMEOUT), if others lack a named operation for so long. Set 0 holds all
+ *    ranks, so "the job has failed" says that set 0 has; no set can be added or removed then.
  *  - A rank whose process is stopped (SIGSTOP, a debugger) may go on: others wait for it as long as
  *    their timeouts say, and STALL_WARN has them log its rank and host. A host that answers nothing
  *    for PEER_TIMEOUT is lost.

@@ -214,6 +214,16 @@ static const struct horon_config_row rows[] = {
      .max = 86400000,
      .doc = "Warn about a tensor that some ranks have waited for so long, again after twice that "
             "time, four times and so on, and when it has ended; 0: never."},
+    {.name = "STALL_SHUTDOWN_TIME",
+     .alias = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS",
+     .alias_unit = "s",
+     .type = HORON_CONFIG_TIME,
+     .offset = AT(stall_shutdown_ms),
+     .dflt = "0",
+     .min = 0,
+     .max = 86400000,
+     .doc = "End the job, on all ranks, when some have waited so long for a named operation that "
+            "others have not begun; 0: never."},
     {.name = "TIMELINE",
      .alias = "HOROVOD_TIMELINE",
      .type = HORON_CONFIG_TEXT,

@@ -42,7 +42,7 @@ struct horon_config {
     int64_t deterministic;
     int64_t spin_us;
     int64_t yield_us;
-    int64_t stall_warn_ms;
+    int64_t stall_warn_ms, stall_shutdown_ms;
     char timeline[HORON_CONFIG_TEXT_BYTES];
     int64_t timeline_cycles;
     int64_t objects; /* choice */

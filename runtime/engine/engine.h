@@ -165,9 +165,9 @@ uint64_t horon_engine_moves(const struct horon_engine *engine, const struct horo
 /** Asks which ranks lack a request, for horon_engine_explain(). @return false: it asks nothing */
 bool horon_engine_ask(struct horon_engine *engine, const struct horon_request *request);
 
-/** Logs requests that have waited longer than @p limit_ns, then each after twice the time, until 16
- * limits lie between. To be called four times in a limit or more often. */
-void horon_engine_warn_stalls(struct horon_engine *engine, uint64_t limit_ns);
+/** Logs what has waited for @p warn_ns, again after twice the time, to 16 limits between; fails all
+ * if ranks lack what has waited for @p end_ns. 0: never. Call it four times in a limit or more. */
+void horon_engine_watch_stalls(struct horon_engine *engine, uint64_t warn_ns, uint64_t end_ns);
 
 /** Ends all requests with ERR_CLOSED and those to come, without a word to the other ranks. */
 void horon_engine_end_requests(struct horon_engine *engine);

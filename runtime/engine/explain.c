@@ -168,13 +168,19 @@ int horon_engine_awaited(struct horon_engine *engine, const struct horon_request
     return rank < 0 ? -1 : team->ranks[rank];
 }
 
+/* Is it the coordinator that has it, so that ranks may lack it? */
+static bool is_negotiated(const struct horon_request *request)
+{
+    return !request->in_order && !request->begun && !request->held && !request->joins &&
+           !request->paired;
+}
+
 bool horon_engine_ask(struct horon_engine *engine, const struct horon_request *request)
 {
     struct horon_engine_team *team = request->team;
     HORON_ASSERT_OWNER(engine->options.owner);
     request = first_of(request);
-    if (team->failed || request->in_order || request->begun || request->held || request->joins ||
-        request->paired)
+    if (team->failed || !is_negotiated(request))
         return false;
     horon_coordinator_ask(team->coordinator, (uint64_t)(uintptr_t)request);
     team->coordinator_dirty = team->urgent = true;
@@ -232,13 +238,18 @@ void horon_engine_stall_over(const struct horon_engine *engine, const struct hor
                    write_time(now - request->since_ns, after, sizeof after));
 }
 
-/* Of one team: those that have waited for longest are named, of all teams so many. */
-static void look_for_stalls(struct horon_engine_team *team, uint64_t now, uint64_t limit_ns,
-                            size_t *seen, size_t *more)
+static void note_begin(struct horon_engine_team *team, uint64_t now)
 {
-    for (struct horon_request *request = team->oldest; request; request = request->newer) {
+    for (struct horon_request *request = team->oldest; request; request = request->newer)
         if (!request->since_ns)
             request->since_ns = now;
+}
+
+/* Of one team: those that have waited for longest are named, of all teams so many. */
+static void warn_stalls(struct horon_engine_team *team, uint64_t now, uint64_t limit_ns,
+                        size_t *seen, size_t *more)
+{
+    for (struct horon_request *request = team->oldest; request; request = request->newer) {
         const uint64_t waited_ns = now - request->since_ns;
         const uint64_t next_ns = warn_next(request, limit_ns);
         const bool told = (*seen)++ < STALLS_TOLD_MAX;
@@ -262,16 +273,60 @@ static void look_for_stalls(struct horon_engine_team *team, uint64_t now, uint64
     }
 }
 
+/* The oldest that ranks lack, if it has waited for so long, and they were asked a look ago, for the
+ * text. A rank that joins may be early. */
+static const struct horon_request *find_lacking(struct horon_engine_team *team, uint64_t now,
+                                                uint64_t limit_ns)
+{
+    struct horon_request *request = team->oldest;
+    while (request && !is_negotiated(request))
+        request = request->newer;
+    if (!request)
+        return NULL;
+    const uint64_t waited_ns = now - request->since_ns;
+    if (waited_ns < limit_ns / 2)
+        return NULL;
+    if (request->asked)
+        return waited_ns >= limit_ns ? request : NULL;
+    request->asked = horon_engine_ask(team->engine, request);
+    return NULL;
+}
+
+static void end_stalled(struct horon_engine *engine, const struct horon_request *request,
+                        uint64_t waited_ns)
+{
+    char what[128 + HORON_NAME_BYTES_MAX], why[HORON_ERROR_TEXT_BYTES / 2], waited[32];
+    const struct horon_membership *membership = engine->membership;
+    const int self = membership->topology->rank;
+    struct horon_error error;
+    horon_request_describe(request, what, sizeof what);
+    horon_engine_explain(engine, request, why, sizeof why);
+    horon_error_set(&error, HORON_ERR_TIMEOUT,
+                    "%s ends the job, as HORON_STALL_SHUTDOWN_TIME says: %s has waited for %s: %s",
+                    membership->rank_names[self], what,
+                    write_time(waited_ns, waited, sizeof waited), why);
+    horon_error_blame(&error, HORON_CAUSE_TIME_LIMIT, self, horon_engine_awaited(engine, request));
+    horon_engine_fail(engine, &error);
+}
+
 /* A late rank may hold up thousands: the oldest are told one by one, the rest by their number. */
-void horon_engine_warn_stalls(struct horon_engine *engine, uint64_t limit_ns)
+void horon_engine_watch_stalls(struct horon_engine *engine, uint64_t warn_ns, uint64_t end_ns)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
     const uint64_t now = engine->options.now_ns(engine->options.now_arg);
+    const struct horon_request *lacking = NULL;
     size_t seen = 0, more = 0;
-    for (struct horon_engine_team *team = engine->job; team; team = team->next)
-        look_for_stalls(team, now, limit_ns, &seen, &more);
+    for (struct horon_engine_team *team = engine->job; team; team = team->next) {
+        note_begin(team, now);
+        if (end_ns && !lacking)
+            lacking = find_lacking(team, now, end_ns);
+        if (warn_ns && !lacking)
+            warn_stalls(team, now, warn_ns, &seen, &more);
+    }
     if (more)
         HORON_LOG_WARN(engine->options.log, "%zu more operations have waited that long", more);
+    if (lacking)
+        end_stalled(engine, lacking, now - lacking->since_ns);
 }
 
 /* ---- messages ------------------------------------------------------------------------------- */

@@ -62,6 +62,10 @@ PROOFS = {
         "test_join_options_let_all_verbs_go_on_and_divide_by_those_that_gave",
     ),
     "STALL_WARN": (CONTEXT, "test_options_stall_warn_is_when_and_for_which_rank_or_never"),
+    "STALL_SHUTDOWN_TIME": (
+        CONTEXT,
+        "test_options_stall_shutdown_time_ends_the_job_or_never",
+    ),
     "TIMELINE": (CONTEXT, "test_options_timeline_is_written_from_the_beginning"),
     "TIMELINE_CYCLES": (CONTEXT, "test_options_timeline_is_written_from_the_beginning"),
 }

@@ -116,7 +116,7 @@ static void test_options_inflight_max_refuses_one_more(void **state)
     duo_end(&duo);
 }
 
-/* ---- STALL_WARN, LOG_LEVEL ------------------------------------------------------------------ */
+/* ---- STALL_WARN, STALL_SHUTDOWN_TIME, LOG_LEVEL --------------------------------------------- */
 
 /* The second pair warns several times while the first, which began before it, says nothing. */
 static void test_options_stall_warn_is_when_and_for_which_rank_or_never(void **state)
@@ -146,6 +146,31 @@ static void test_options_stall_warn_is_when_and_for_which_rank_or_never(void **s
     horon_release(request);
     duo_end(&silent);
     duo_end(&warning);
+}
+
+/* The first pair began to wait before the second one, whose job has ended. */
+static void test_options_stall_shutdown_time_ends_the_job_or_never(void **state)
+{
+    static const char *const soon[] = {"STALL_SHUTDOWN_TIME=40ms", "STALL_WARN=0", NULL};
+    struct duo patient, hasty;
+    float x = 0, y[2] = {0};
+    char text[HORON_ERROR_TEXT_BYTES];
+    (void)state;
+    duo_make(&patient, NULL);
+    duo_make(&hasty, soon);
+    horon_request_t *kept = duo_submit(patient.ctx[0], "conv1", &x);
+    horon_request_t *ended = duo_submit(hasty.ctx[0], "conv1", &y[0]);
+    assert_int_equal(horon_wait(ended, HORON_HOST_DONE, -1), HORON_ERR_TIMEOUT);
+    assert_non_null(strstr(horon_request_error(ended), "allreduce 'conv1' has waited for "));
+    assert_non_null(strstr(horon_request_error(ended), ": waiting for rank 1 ("));
+    const horon_descriptor_t desc = duo_sum("conv1", &y[1]);
+    assert_int_equal(horon_run(hasty.ctx[1], &desc, -1, text, sizeof text), HORON_ERR_TIMEOUT);
+    assert_non_null(strstr(text, "ends the job, as HORON_STALL_SHUTDOWN_TIME says"));
+    assert_int_equal(horon_test(kept, HORON_HOST_DONE), HORON_IN_PROGRESS);
+    horon_release(ended);
+    horon_release(kept);
+    duo_end(&hasty);
+    duo_end(&patient);
 }
 
 /* A failed job is told of at info, and only there. */
@@ -494,6 +519,7 @@ int main(void)
         cmocka_unit_test(test_options_inflight_max_counts_none_that_has_ended),
         cmocka_unit_test(test_options_inflight_max_refuses_one_more),
         cmocka_unit_test(test_options_stall_warn_is_when_and_for_which_rank_or_never),
+        cmocka_unit_test(test_options_stall_shutdown_time_ends_the_job_or_never),
         cmocka_unit_test(test_options_log_level_passes_what_is_as_important),
         cmocka_unit_test(test_options_spin_and_yield_us_come_before_sleep),
         cmocka_unit_test(test_options_crowded_waiter_learns_how_long_yields_take),

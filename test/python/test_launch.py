@@ -227,6 +227,25 @@ horon.allreduce(1.0)
     assert "out of luck" in done.stdout + done.stderr
 
 
+def test_what_a_rank_lacks_for_too_long_ends_the_job(horonrun):
+    """Each of two ranks waits for ever for a tensor that the other one does not have."""
+    script = "import horon; horon.init(); horon.allreduce(1.0, name='ab'[horon.rank()])"
+    limit = ["--stall-check-shutdown-time-seconds", "1"]
+    done = subprocess.run(
+        [horonrun, "-np", "2", *limit, sys.executable, "-c", script],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+    assert done.returncode != 0
+    told = (
+        r"rank (\d) .* ends the job, as HORON_STALL_SHUTDOWN_TIME says: allreduce 'allreduce.[ab]' "
+    )
+    assert re.search(told + r"has waited for \d+ s: .*waiting for rank (?!\1)\d ", done.stderr)
+
+
 def accuracy(out):
     return float(re.search(r"test accuracy ([\d.]+) %", out).group(1))
 

@@ -150,6 +150,7 @@ static void test_options_horovod_names_become_rows(void **state)
         {"--cache-capacity 7", "CACHE_ENTRIES=7"},
         {"--network-interfaces eth0,eth1", "INTERFACES=eth0,eth1"},
         {"--stall-check-warning-time-seconds 9", "STALL_WARN=9"},
+        {"--stall-check-shutdown-time-seconds 9", "STALL_SHUTDOWN_TIME=9"},
         {"--no-stall-check", "STALL_WARN=0"},
         {"--network-interface eth0", "INTERFACES=eth0"},
         {"--log-level debug", "LOG_LEVEL=debug"},

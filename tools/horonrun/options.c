@@ -92,6 +92,7 @@ static const struct {
     {"--network-interfaces", "INTERFACES=%s", ALIAS_TEXT},
     {"--network-interface", NULL, ALIAS_INTERFACE},
     {"--stall-check-warning-time-seconds", "STALL_WARN=%s", ALIAS_TEXT},
+    {"--stall-check-shutdown-time-seconds", "STALL_SHUTDOWN_TIME=%s", ALIAS_TEXT},
     {"--no-stall-check", "STALL_WARN=0", ALIAS_FLAG},
     {"--timeline-filename", "TIMELINE=%s", ALIAS_TEXT},
     {"--timeline-mark-cycles", "TIMELINE_CYCLES=1", ALIAS_FLAG},

@@ -367,13 +367,14 @@ static void test_config_horovod_variables_count_in_their_units(void **state)
     (void)state;
     for (size_t i = 0; i < count; i++)
         aliases += rows[i].alias != NULL;
-    assert_int_equal(aliases, 8); /* those below: a new one belongs here */
+    assert_int_equal(aliases, 9); /* those below: a new one belongs here */
     expect_alias("HOROVOD_LOG_LEVEL", "warning", "LOG_LEVEL", HORON_LOG_WARN);
     expect_alias("HOROVOD_LOG_LEVEL", "fatal", "LOG_LEVEL", HORON_LOG_ERROR);
     expect_alias("HOROVOD_START_TIMEOUT", "30", "START_TIMEOUT", 30000);
     expect_alias("HOROVOD_FUSION_THRESHOLD", "134217728", "FUSION_BYTES", 134217728);
     expect_alias("HOROVOD_CACHE_CAPACITY", "0", "CACHE_ENTRIES", 0);
     expect_alias("HOROVOD_STALL_CHECK_TIME_SECONDS", "120", "STALL_WARN", 120000);
+    expect_alias("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "90", "STALL_SHUTDOWN_TIME", 90000);
     expect_alias("HOROVOD_DYNAMIC_PROCESS_SETS", "0", "DYNAMIC_PROCESS_SETS", 0);
     expect_alias("HOROVOD_TIMELINE_MARK_CYCLES", "1", "TIMELINE_CYCLES", 1);
     setenv("HOROVOD_TIMELINE", "/tmp/t", 1);

@@ -77,10 +77,10 @@ static void explain(struct horon_engine *engine, struct horon_request *request)
     horon_engine_explain(engine, request, text, sizeof text);
 }
 
-static void warn_stalls(struct horon_engine *engine, struct horon_request *request)
+static void watch_stalls(struct horon_engine *engine, struct horon_request *request)
 {
     (void)request;
-    horon_engine_warn_stalls(engine, 1000);
+    horon_engine_watch_stalls(engine, 1000, 0);
 }
 
 static void leave(struct horon_engine *engine, struct horon_request *request)
@@ -245,7 +245,7 @@ static const struct call calls[] = {
     {"horon_team_fail", fail_it},
     {"horon_engine_ask", ask},
     {"horon_engine_explain", explain},
-    {"horon_engine_warn_stalls", warn_stalls},
+    {"horon_engine_watch_stalls", watch_stalls},
     {"horon_engine_end_requests", leave},
     {"horon_engine_flushed", flushed},
     {"horon_mux_post_control", mux_control},

@@ -59,11 +59,11 @@ static void turn(struct world *world)
 static void pass(struct world *world, int rank, unsigned seconds)
 {
     for (unsigned passed = 0; passed < seconds; passed += 2) {
-        horon_engine_warn_stalls(world->ranks[rank].engine, LIMIT);
+        horon_engine_watch_stalls(world->ranks[rank].engine, LIMIT, 0);
         turn(world);
         world->now_ns += (uint64_t)2 * SECOND;
     }
-    horon_engine_warn_stalls(world->ranks[rank].engine, LIMIT);
+    horon_engine_watch_stalls(world->ranks[rank].engine, LIMIT, 0);
 }
 
 static void end(struct world *world, struct horon_request **requests, size_t count)
@@ -209,12 +209,12 @@ static void test_stalls_late_look_asks_before_it_warns(void **state)
     for (int rank = 0; rank < 3; rank += 2)
         requests[rank] = submit(world, rank, "x", &x[rank]);
     turn(world);
-    horon_engine_warn_stalls(world->ranks[2].engine, LIMIT / 100); /* the clock begins */
+    horon_engine_watch_stalls(world->ranks[2].engine, LIMIT / 100, 0); /* the clock begins */
     world->now_ns += (uint64_t)90 * 1000000;
-    horon_engine_warn_stalls(world->ranks[2].engine, LIMIT / 100);
+    horon_engine_watch_stalls(world->ranks[2].engine, LIMIT / 100, 0);
     assert_int_equal(heard.lines, 0);
     turn(world);
-    horon_engine_warn_stalls(world->ranks[2].engine, LIMIT / 100);
+    horon_engine_watch_stalls(world->ranks[2].engine, LIMIT / 100, 0);
     assert_int_equal(heard.lines, 1);
     if (!strstr(heard.text, "has waited for 90 ms: tensor 'x': waiting for rank 1 (host-0)"))
         fail_msg("%s", heard.text);
@@ -364,6 +364,64 @@ static void test_stalls_time_begins_with_the_start(void **state)
     world_destroy(world);
 }
 
+static void expect_end(struct horon_request *request, const char *text)
+{
+    assert_false(request->linked);
+    assert_int_equal(request->status, HORON_ERR_TIMEOUT);
+    if (!strstr(request->error_text, text))
+        fail_msg("'%s' lacks '%s'", request->error_text, text);
+    assert_int_equal(request->blame.cause, HORON_CAUSE_TIME_LIMIT);
+    assert_int_equal(request->blame.rank, 4);
+}
+
+/* On a rank that is not the root, which has to ask. A join and what all ranks have begun may take
+ * as long as they like. */
+static void test_stalls_job_ends_when_ranks_lack_one_for_too_long(void **state)
+{
+    static const int hosts[] = {2, 3};
+    struct heard heard;
+    float x[5] = {0}, y[5] = {0};
+    struct horon_request *began[5], *lacked[5];
+    (void)state;
+    struct world *world = make(hosts, 2, &heard);
+    struct horon_engine *engine = world->ranks[4].engine;
+    for (int rank = 0; rank < 5; rank++)
+        began[rank] = rank == 1 ? NULL : submit(world, rank, NULL, &x[rank]);
+    turn(world);
+    for (int i = 0; i < 8; i++) {
+        horon_engine_watch_stalls(engine, 0, LIMIT);
+        turn(world);
+        world->now_ns += LIMIT / 4;
+    }
+    assert_true(began[4]->linked); /* it has not ended */
+    for (int rank = 0; rank < 5; rank++)
+        lacked[rank] = rank == 1 || rank == 2 ? NULL : submit(world, rank, "w", &y[rank]);
+    turn(world);
+    for (int i = 0; i < 4; i++) {
+        horon_engine_watch_stalls(engine, 0, LIMIT);
+        turn(world);
+        assert_true(lacked[4]->linked);
+        world->now_ns += LIMIT / 4;
+    }
+    horon_engine_watch_stalls(engine, 0, LIMIT);
+    turn(world);
+    for (int rank = 0; rank < 5; rank++) {
+        if (lacked[rank])
+            expect_end(lacked[rank], "rank 4 (host-1) ends the job, as HORON_STALL_SHUTDOWN_TIME "
+                                     "says: allreduce 'w' has waited for 8 s: tensor 'w': waiting "
+                                     "for rank 2 (host-1)");
+        if (began[rank])
+            expect_end(began[rank], "allreduce 'w' has waited");
+    }
+    assert_int_equal(lacked[4]->blame.other_rank, 2);
+    assert_int_equal(heard.lines, 0);
+    for (int rank = 0; rank < 5; rank++) {
+        world_release(began[rank]);
+        world_release(lacked[rank]);
+    }
+    world_destroy(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -378,6 +436,7 @@ int main(void)
         cmocka_unit_test(test_stalls_each_pending_one_is_told_of_once),
         cmocka_unit_test(test_stalls_one_in_order_is_told_of_by_what_it_is),
         cmocka_unit_test(test_stalls_time_begins_with_the_start),
+        cmocka_unit_test(test_stalls_job_ends_when_ranks_lack_one_for_too_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -159,7 +159,7 @@ static void test_stall_warning_says_when_something_last_ended(void **state)
     struct horon_request *alone = submit(world, 0, "alone");
     for (int second = 0; second < 9; second++) {
         horon_engine_progress(world->ranks[0].engine);
-        horon_engine_warn_stalls(world->ranks[0].engine, (uint64_t)4 * SECOND);
+        horon_engine_watch_stalls(world->ranks[0].engine, (uint64_t)4 * SECOND, 0);
         horon_engine_progress(world->ranks[1].engine);
         world->now_ns += SECOND;
     }
