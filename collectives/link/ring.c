@@ -9,8 +9,12 @@
  *
  * What is written at a time and is short stands beside the counter, too, so that a reader that has
  * seen the counter mostly has it, and waits for one line more at most. It is that while `short_at`
- * says where the reader is: the writer changes `short_at` before the words, and `written` after
- * them; the reader looks at `written`, takes the words, and then looks at `short_at`.
+ * says where the reader is, and `rest_at` if there are words on the second line: the writer changes
+ * each of the two before the words of its line, and `written` after all; the reader looks at
+ * `written`, takes the words, and then looks where they were from. A reader that waits looks at the
+ * first line again and again and each time takes it away from its writer, which therefore writes
+ * there last, all at once. Each time it asks for the second line, too: when it sees the first one
+ * changed, it mostly has both.
  *
  * Waiting for room: a writer that cannot place all its bytes stores writer_waits, then looks at
  * `read` again. A reader stores `read`, then looks at writer_waits. These four are sequentially
@@ -30,6 +34,7 @@
 #include <string.h>
 
 static_assert(offsetof(struct horon_ring, read) == 128, "short words fill the writer's lines");
+static_assert(offsetof(struct horon_ring, short_words[HORON_RING_FIRST_WORDS]) == 64, "the second");
 
 struct ring_link {
     struct horon_link base;
@@ -78,8 +83,13 @@ static void ring_put_short(struct ring_link *ring, uint64_t at, const struct iov
             memcpy(to, vector->iov_base, piece);
         to += piece;
     }
+    const size_t count = (bytes + sizeof words[0] - 1) / sizeof words[0];
+    if (count > HORON_RING_FIRST_WORDS)
+        atomic_store_explicit(&ring->out->rest_at, at, memory_order_relaxed);
+    for (size_t i = HORON_RING_FIRST_WORDS; i < count; i++)
+        atomic_store_explicit(&ring->out->short_words[i], words[i], memory_order_release);
     atomic_store_explicit(&ring->out->short_at, at, memory_order_relaxed);
-    for (size_t i = 0; i * sizeof words[0] < bytes; i++)
+    for (size_t i = 0; i < HORON_RING_FIRST_WORDS; i++)
         atomic_store_explicit(&ring->out->short_words[i], words[i], memory_order_release);
 }
 
@@ -91,6 +101,9 @@ static bool ring_get_short(const struct ring_link *ring, size_t there,
         return false;
     for (size_t i = 0; i * sizeof words[0] < there; i++)
         words[i] = atomic_load_explicit(&ring->in->short_words[i], memory_order_acquire);
+    if (there > HORON_RING_FIRST_WORDS * sizeof words[0] &&
+        atomic_load_explicit(&ring->in->rest_at, memory_order_relaxed) != ring->in_read)
+        return false;
     return atomic_load_explicit(&ring->in->short_at, memory_order_relaxed) == ring->in_read;
 }
 
@@ -148,9 +161,8 @@ static horon_status_t ring_send(struct horon_link *link, const struct iovec *vec
     if (room == 0)
         return HORON_AGAIN;
     const size_t sent = smaller(room, wanted);
+    const uint64_t at = ring->out_written;
     size_t left = sent;
-    if (sent <= HORON_RING_SHORT_BYTES)
-        ring_put_short(ring, ring->out_written, vector, sent);
     for (int i = 0; left > 0; i++) {
         size_t bytes = smaller(left, vector[i].iov_len);
         if (bytes)
@@ -158,6 +170,8 @@ static horon_status_t ring_send(struct horon_link *link, const struct iovec *vec
         ring->out_written += bytes;
         left -= bytes;
     }
+    if (sent <= HORON_RING_SHORT_BYTES)
+        ring_put_short(ring, at, vector, sent);
     atomic_store_explicit(&ring->out->written, ring->out_written, memory_order_release);
     void (*tell)(void *arg) =
         ring->out_full && ring->wake.full ? ring->wake.full : ring->wake.written;
@@ -234,6 +248,7 @@ static void ring_destroy(struct horon_link *link)
 static bool ring_ready(const struct horon_link *link)
 {
     const struct ring_link *ring = (const struct ring_link *)link;
+    __builtin_prefetch((const void *)&ring->in->short_words[HORON_RING_FIRST_WORDS]);
     if (atomic_load_explicit(&ring->in->written, memory_order_acquire) != ring->in_read)
         return true;
     if (atomic_load_explicit(&ring->in->writer_closed, memory_order_acquire))

@@ -130,7 +130,7 @@ static void test_ring_bytes_come_out_as_they_went_in(void **state)
 static void test_ring_short_write_is_read_beside_the_counter(void **state)
 {
     (void)state;
-    static const size_t sizes[] = {1, 7, 8, 9, 97, HORON_RING_SHORT_BYTES};
+    static const size_t sizes[] = {1, 7, 8, 9, 39, 40, 41, 89, HORON_RING_SHORT_BYTES};
     enum { DATA = 256 };
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
         struct pair pair;
