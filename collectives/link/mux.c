@@ -365,7 +365,8 @@ static horon_status_t move_both_ways(struct horon_mux *mux, bool *moved_out,
     struct horon_error *broken = &mux->tx.broken;
     const bool lent = mux->rx.fetches.first != NULL;
     bool came = false;
-    if (!broken->status)
+    mux->tx.full = false; /* of what goes from here on the link has not said anything */
+    if (!broken->status && horon_mux_tx_wants(mux))
         broken->status = horon_mux_tx_progress(mux, moved_out, broken);
     horon_status_t status = HORON_OK;
     if (broken->status || mux->link->ops->ready(mux->link))
