@@ -141,10 +141,10 @@ class GradientExchange:
     def add(self, key, slot):
         self.slots[key] = slot
 
-    def name_verdict(self):
-        """Called when all ranks have added the same: the name stays, whatever is added later."""
-        if self.verdict_name is None and self.slots:  # of which ranks may have other orders
-            self.verdict_name = min(slot.name for slot in self.slots.values())
+    def name_verdict(self, names):
+        """names: of all parameters, as ranks may have frozen others; they may have other orders.
+        It stays, whatever is added later."""
+        self.verdict_name = min(names)
 
     def set_groups(self, lists):
         """Groups the slots: lists of them. `send_group` of the framework sends one."""
@@ -320,7 +320,6 @@ class GradientExchange:
         self.synchronize()
 
     def start_verdict(self):
-        self.name_verdict()
         if self.verdict is None or self.verdict.team is not self.team:
             self.verdict = _Verdict(self.team, self.verdict_name, self.how)
         self.verdict.start(self.failure is not None or self.own_part() != self.known_part)

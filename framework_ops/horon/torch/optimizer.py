@@ -52,7 +52,10 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     def _register(self):
         self._hook_new_parameters()
-        self._exchange.name_verdict()
+        groups = self.param_groups
+        self._exchange.name_verdict(
+            self._parameter_names[p] for group in groups for p in group["params"]
+        )
 
     def _hook_new_parameters(self):
         """Also parameters that were added, or unfrozen, after the optimizer was wrapped."""
