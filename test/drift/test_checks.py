@@ -107,8 +107,27 @@ def test_checks_builds_go_on_beside_the_suites_of_earlier_ones():
     report, _ = run_stand_ins(order, suite_waits_for=threading.Event())
     assert order[:4] == ["build check", "build asan", "build tsan", "unit check"], order
     wanted = (("asan", "address,undefined"), ("tsan", "thread"))
-    assert order[4:] == [f"{s} {b}" for b, name in wanted for s in suites.SANITIZED[name]], order
+    wanted = [f"{s} {build}" for build, name in wanted for s in suites.SANITIZED[name]]
+    in_turn = [one for one in wanted if not one.startswith("hosts")]
+    assert [one for one in order[4:] if not one.startswith("hosts")] == in_turn, order
+    assert sorted(order[4:]) == sorted(wanted), order
     assert not report.failed()
+
+
+def test_checks_suites_that_wait_run_beside_the_others_and_long_forms_after_them():
+    both, order = threading.Barrier(2), []
+
+    def run_suite(suite):
+        if suite in ("hosts", "unit"):
+            both.wait(20)
+        order.append(suite)
+        return [Case(suite, PASSED)]
+
+    check, report = the_check(), Report()
+    wanted = ["multi-full", "hosts", "world", "unit"]
+    printed_by(check.run_suites, report, SimpleNamespace(run_suite=run_suite), wanted, "{} (x)")
+    assert list(report.suites) == ["world (x)", "unit (x)", "hosts (x)", "multi-full (x)"]
+    assert order[0] == "world" and order[-1] == "multi-full" and len(order) == 4, order
 
 
 def test_checks_failed_build_is_told_and_others_go_on():

@@ -3,7 +3,8 @@
 
 The check has parts. A part is a generator that begins its builds, yields, and runs its suites when
 its turn comes. Builds are made one after another in the order of the parts, beside the suites of
-earlier ones: these wait for processes and silent hosts, and leave cores idle.
+earlier ones: these wait for processes and silent hosts, and leave cores idle. So the suites that
+wait most run beside the others of their build.
 """
 
 import argparse
@@ -97,6 +98,21 @@ def gcc_build():
     return Build("check", "gcc", ["-Doptimization=3", "-Ddebug=true"])
 
 
+def run_suites(report, build, wanted, title="{}"):
+    """What waits for silent hosts goes beside the other suites; the long forms come after them."""
+    beside = [suite for suite in wanted if suite in suites.WAITING]
+    long = suites.long_forms(wanted)
+    with ThreadPoolExecutor(max_workers=1) as other:
+        begun = [(suite, other.submit(build.run_suite, suite)) for suite in beside]
+        for suite in wanted:
+            if suite not in beside and suite not in long:
+                report.run(title.format(suite), build.run_suite, suite)
+        for suite, running in begun:
+            report.run(title.format(suite), running.result)
+    for suite in long:
+        report.run(title.format(suite), build.run_suite, suite)
+
+
 def gcc_part(report, options, ahead):
     """The gcc build and its suites."""
     build = gcc_build()
@@ -104,11 +120,9 @@ def gcc_part(report, options, ahead):
     yield
     if not report.run("build gcc", compiled.result):
         return
-    for suite in options.suite or (suites.QUICK if options.quick else suites.SUITES):
-        report.run(suite, build.run_suite, suite)
-    if options.full:
-        for suite in suites.long_forms(build.suites()):
-            report.run(suite, build.run_suite, suite)
+    wanted = options.suite or (suites.QUICK if options.quick else suites.SUITES)
+    long = suites.long_forms(build.suites()) if options.full else []
+    run_suites(report, build, [*wanted, *long])
 
 
 def busy_part(report, options, ahead):
@@ -165,8 +179,8 @@ def sanitized_part(report, options, ahead, sanitizer):
     compiled = ahead.submit(build.compile)
     yield
     if report.run(f"build ({title})", compiled.result):
-        for suite in suites.sanitized(sanitizer, build.suites(), options.full):
-            report.run(f"{suite} ({title})", build.run_suite, suite)
+        wanted = suites.sanitized(sanitizer, build.suites(), options.full)
+        run_suites(report, build, wanted, f"{{}} ({title})")
 
 
 def all_parts(report, options, ahead):
