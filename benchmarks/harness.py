@@ -88,7 +88,10 @@ def find_program(name, folder=None):
     found = shutil.which(name) if folder is None else None
     if found is None:
         where = folder if folder is not None else ".venv/bin, build*/ and PATH"
-        raise HarnessError(f"{name} is not in {where}: build it first (tools/quickstart)")
+        raise HarnessError(
+            f"{name} is not in {where}: build it first (tools/quickstart; what that does not "
+            "install: meson setup build && ninja -C build)"
+        )
     return found
 
 
