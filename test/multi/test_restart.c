@@ -2,10 +2,10 @@
 /*
  * A request that is started again by its own callback. A thread that waits for it meanwhile hears
  * of the run it waited for, however soon the next one began; it is known to wait by the request's
- * state word. A request that was released does not start again.
+ * state word. A request that was released does not start again. Nor is one cancelled that is IDLE.
  */
 #undef NDEBUG
-#include "engine/request.h"
+#include "context_state.h"
 #include "multi/duo.h"
 
 #include <pthread.h>
@@ -344,6 +344,33 @@ static void test_restart_of_a_released_request_is_refused(void **state)
     duo_end(&duo);
 }
 
+/* ---- refused -------------------------------------------------------------------------------- */
+
+/* A thread that cancels may have seen a start that was refused since, and so may another one: of a
+ * request that is IDLE again nothing is posted, let alone twice. */
+static void test_restart_that_was_refused_is_not_cancelled(void **state)
+{
+    struct duo duo;
+    float x[3] = {1, 2, 4};
+    horon_request_t *prepared;
+    (void)state;
+    duo_make(&duo, NULL);
+    horon_request_t *first = duo_submit(duo.ctx[0], "x", &x[0]);
+    const horon_descriptor_t desc = duo_sum("x", &x[2]);
+    assert_int_equal(horon_prepare(duo.ctx[0], &desc, &prepared), HORON_OK);
+    assert_int_equal(horon_start(prepared), HORON_ERR_DUPLICATE);
+    horon_token_take(duo.ctx[0]); /* what is posted stays there */
+    for (int i = 0; i < 2; i++) {
+        assert_true(horon_engine_post_cancel(duo.ctx[0]->engine, prepared));
+        assert_int_equal(atomic_load(&prepared->refs), 1);
+    }
+    horon_token_release(duo.ctx[0]);
+    horon_release(prepared);
+    duo_expect_end(duo_submit(duo.ctx[1], "x", &x[1]), HORON_OK);
+    duo_expect_end(first, HORON_OK);
+    duo_end(&duo);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -355,6 +382,7 @@ int main(void)
         cmocka_unit_test(test_restart_is_told_to_a_thread_that_looks_late),
         cmocka_unit_test(test_restart_wait_begins_while_another_thread_starts),
         cmocka_unit_test(test_restart_of_a_released_request_is_refused),
+        cmocka_unit_test(test_restart_that_was_refused_is_not_cancelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
