@@ -35,7 +35,12 @@ bool horon_engine_post_cancel(struct horon_engine *engine, struct horon_request 
     const uint32_t run = run_of(request);
     if ((run & HORON_REQUEST_STATE_MASK) != HORON_REQUEST_FLYING)
         return true; /* it has ended meanwhile, or its start was refused: it may be IDLE again */
-    if (atomic_exchange(&request->cancel_run, run) != HORON_REQUEST_IDLE)
+    uint32_t posted = atomic_load(&request->cancel_run);
+    do
+        if (posted != HORON_REQUEST_IDLE && (int32_t)(posted - run) > 0)
+            return true; /* another thread's, for a run that has begun since */
+    while (!atomic_compare_exchange_weak(&request->cancel_run, &posted, run));
+    if (posted != HORON_REQUEST_IDLE)
         return true; /* an earlier one is in the mailbox, or about to be, and is for this run now */
     atomic_fetch_add_explicit(&request->refs, 1, memory_order_relaxed);
     if (horon_engine_post(engine, &request->cancel))

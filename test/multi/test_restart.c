@@ -371,6 +371,29 @@ static void test_restart_that_was_refused_is_not_cancelled(void **state)
     duo_end(&duo);
 }
 
+/* A thread that cancels has seen the run before, slept, and goes on when another one has cancelled
+ * the next run. */
+static void test_restart_is_cancelled_whatever_an_older_cancel_says(void **state)
+{
+    struct duo duo;
+    float x = 1;
+    horon_request_t *request;
+    (void)state;
+    duo_make(&duo, NULL);
+    const horon_descriptor_t desc = duo_sum("x", &x);
+    assert_int_equal(horon_prepare(duo.ctx[0], &desc, &request), HORON_OK);
+    horon_token_take(duo.ctx[0]);
+    assert_int_equal(horon_start(request), HORON_OK);
+    assert_int_equal(horon_cancel(request), HORON_OK);
+    const uint32_t now = atomic_load(&request->state);
+    atomic_store(&request->state, now - HORON_REQUEST_RUN);
+    assert_true(horon_engine_post_cancel(duo.ctx[0]->engine, request));
+    atomic_store(&request->state, now);
+    horon_token_release(duo.ctx[0]);
+    duo_expect_end(request, HORON_ERR_CANCELLED);
+    duo_end(&duo);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -383,6 +406,7 @@ int main(void)
         cmocka_unit_test(test_restart_wait_begins_while_another_thread_starts),
         cmocka_unit_test(test_restart_of_a_released_request_is_refused),
         cmocka_unit_test(test_restart_that_was_refused_is_not_cancelled),
+        cmocka_unit_test(test_restart_is_cancelled_whatever_an_older_cancel_says),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
