@@ -53,8 +53,8 @@ struct horon_engine {
     _Atomic(struct horon_post *) mailbox; /* newest first */
     struct horon_post closed_mark;        /* the mailbox's head once it is closed; never followed */
     size_t in_flight;                     /* in all teams */
-    uint64_t ends;                        /* of requests, so far */
-    bool leaving, said_goodbye, saw_end;  /* the last: of a process on this host */
+    uint64_t ends, ends_seen, ends_seen_ns; /* of requests, so far; at the last look for stalls */
+    bool leaving, said_goodbye, saw_end;    /* the last: of a process on this host */
     uint8_t *message; /* [HORON_CONTROL_BYTES_MAX] to put the kind before a coordinator's message */
 };
 

@@ -13,6 +13,7 @@
 
 #define RANKS_NAMED_MAX 8
 #define STALLS_TOLD_MAX 3           /* at a time */
+#define STALLS_ASKED_MAX 16         /* of a team, of what ranks may lack, at a time */
 #define STALL_LIMITS_BETWEEN_MAX 16 /* limits that pass between two warnings of one, at most */
 
 static struct horon_lane *lane_of(const struct horon_request *request)
@@ -273,23 +274,44 @@ static void warn_stalls(struct horon_engine_team *team, uint64_t now, uint64_t l
     }
 }
 
-/* The oldest that ranks lack, if it has waited for so long, and they were asked a look ago, for the
- * text. A rank that joins may be early. */
+/* @return the first of @p request and those behind it that ranks may lack, if it has waited for
+ * half of the limit. A rank that joins may be early. */
+static struct horon_request *late_one(struct horon_request *request, uint64_t now,
+                                      uint64_t limit_ns)
+{
+    while (request && !is_negotiated(request))
+        request = request->newer;
+    return request && now - request->since_ns >= limit_ns / 2 ? request : NULL;
+}
+
+/* What ranks lack, and has waited for so long. Others wait for their turn behind batches that are
+ * under way, and that may take as long as they like. Where none is, nothing ends any more, and yet
+ * no rank says which one lacks it, one of its group is, or the rank that knows is stopped. */
 static const struct horon_request *find_lacking(struct horon_engine_team *team, uint64_t now,
                                                 uint64_t limit_ns)
 {
-    struct horon_request *request = team->oldest;
-    while (request && !is_negotiated(request))
-        request = request->newer;
-    if (!request)
-        return NULL;
-    const uint64_t waited_ns = now - request->since_ns;
-    if (waited_ns < limit_ns / 2)
-        return NULL;
-    if (request->asked)
-        return waited_ns >= limit_ns ? request : NULL;
-    request->asked = horon_engine_ask(team->engine, request);
+    struct horon_engine *engine = team->engine;
+    const bool quiet =
+        now - engine->ends_seen_ns >= limit_ns && !team->lanes[HORON_LANE_NAMED].head;
+    struct horon_request *request = late_one(team->oldest, now, limit_ns);
+    for (int i = 0; i < STALLS_ASKED_MAX && request; i++) {
+        if (request->asked && now - request->since_ns >= limit_ns &&
+            (quiet || horon_engine_awaited(engine, request) >= 0))
+            return request;
+        request = late_one(request->newer, now, limit_ns);
+    }
     return NULL;
+}
+
+/* For the next look. Those of which nothing was heard are asked for anew. */
+static void ask_for_late(struct horon_engine_team *team, uint64_t now, uint64_t limit_ns)
+{
+    struct horon_request *request = late_one(team->oldest, now, limit_ns);
+    for (int i = 0; i < STALLS_ASKED_MAX && request; i++) {
+        if (!request->asked || horon_engine_awaited(team->engine, request) < 0)
+            request->asked = horon_engine_ask(team->engine, request);
+        request = late_one(request->newer, now, limit_ns);
+    }
 }
 
 static void end_stalled(struct horon_engine *engine, const struct horon_request *request,
@@ -316,12 +338,17 @@ void horon_engine_watch_stalls(struct horon_engine *engine, uint64_t warn_ns, ui
     const uint64_t now = engine->options.now_ns(engine->options.now_arg);
     const struct horon_request *lacking = NULL;
     size_t seen = 0, more = 0;
+    if (engine->ends != engine->ends_seen)
+        engine->ends_seen_ns = now;
+    engine->ends_seen = engine->ends;
     for (struct horon_engine_team *team = engine->job; team; team = team->next) {
         note_begin(team, now);
         if (end_ns && !lacking)
             lacking = find_lacking(team, now, end_ns);
         if (warn_ns && !lacking)
             warn_stalls(team, now, warn_ns, &seen, &more);
+        if (end_ns && !lacking)
+            ask_for_late(team, now, end_ns);
     }
     if (more)
         HORON_LOG_WARN(engine->options.log, "%zu more operations have waited that long", more);
