@@ -13,7 +13,7 @@
  *
  * While a waiter drives, links would wake the progress thread for nothing at each message: the
  * first time it wakes and finds the token taken it stops watching them ("disarmed"), and watches
- * again when it next gets the token, is rung by a waiter that left work behind, or after REARM_MS.
+ * again when it next gets the token, is rung by a waiter that left work behind, or after REARM_NS.
  * A waiter that leaves output behind rings too, even if its own request has ended: others need it.
  * So does one that leaves something in flight, unless the progress thread has said (`minds`) that
  * it wakes by itself, to look for stalls and lost ranks. A waiter rings late, unless it gives up,
@@ -22,6 +22,7 @@
 #include "wait.h"
 
 #include "exec/owed_ring.h"
+#include "looks.h"
 #include "patience.h"
 
 #include <assert.h>
@@ -43,7 +44,8 @@
 #define BACKGROUND_US 100
 /* Of all, by a waiter whose request is over. */
 #define LAST_TURNS 4
-#define REARM_MS 100
+#define REARM_NS 100000000
+#define TAKE_TRIES 1000 /* once in that time */
 /* A waiter that sleeps looks up now and then: a callback that lasts keeps the progress thread from
  * driving, and then the waiter drives, a little at a time. */
 #define SLICE_MS 100
@@ -507,64 +509,20 @@ static void watch_links(struct horon_context *ctx, bool watch)
     atomic_store_explicit(&ctx->disarmed, !watch, memory_order_relaxed);
 }
 
-/* A look that takes long is due once in an interval, however often the thread wakes in between.
- * @return ms until the next one; 0: it is due now, and *next_ns is set for the one after it */
-static int64_t wait_of(uint64_t *next_ns, int64_t interval_ms)
+/* A thread that drives one operation after the other would keep the token from it for ever. It
+ * gives way soon; another one that has it for long is not waited for. */
+static bool take_for_stalls(struct horon_context *ctx)
 {
-    const uint64_t now = horon_clock_ns();
-    if (now < *next_ns)
-        return (int64_t)((*next_ns - now) / 1000000u) + 1;
-    *next_ns = horon_clock_deadline(now, interval_ms);
-    return 0;
-}
-
-static int64_t ns_of(int64_t ms)
-{
-    return ms < 0 ? -1 : ms * 1000000;
-}
-
-static int64_t look_for_stalls(struct horon_context *ctx)
-{
-    const int64_t warn_ms = ctx->config.stall_warn_ms, end_ms = ctx->config.stall_shutdown_ms;
-    const int64_t limit_ms = warn_ms && (!end_ms || warn_ms < end_ms) ? warn_ms : end_ms;
-    if (limit_ms == 0 || horon_engine_in_flight(ctx->engine) == 0)
-        return -1;
-    const int64_t interval_ms = limit_ms / 4 + 1;
-    const int64_t left_ms = wait_of(&ctx->stall_look_ns, interval_ms);
-    if (left_ms > 0)
-        return left_ms;
-    horon_engine_watch_stalls(ctx->engine, (uint64_t)ns_of(warn_ms), (uint64_t)ns_of(end_ms));
-    return interval_ms;
-}
-
-/* A link to another host that has vanished stays silent for ever. */
-static int64_t look_at_links(struct horon_context *ctx)
-{
-    if (ctx->boot.topology.host_count == 1 || horon_engine_in_flight(ctx->engine) == 0)
-        return -1;
-    const int64_t interval_ms = ctx->config.peer_timeout_ms / 4 + 1;
-    const int64_t left_ms = wait_of(&ctx->link_look_ns, interval_ms);
-    if (left_ms > 0)
-        return left_ms;
-    horon_engine_check_links(ctx->engine);
-    return interval_ms;
-}
-
-/* Of two times to sleep, of which -1 is for ever. */
-static int64_t sooner(int64_t one, int64_t other)
-{
-    return other < 0 || (one >= 0 && one < other) ? one : other;
-}
-
-/* With the token. @return how long the thread may sleep, in nanoseconds; -1: for ever */
-static int64_t time_to_sleep(struct horon_context *ctx)
-{
-    const int64_t stalls_ms = look_for_stalls(ctx), links_ms = look_at_links(ctx);
-    const int64_t deaths_ms = horon_deaths_look(ctx);
-    const uint64_t backends_ns = horon_engine_interval_ns(ctx->engine);
-    assert(backends_ns <= INT64_MAX);
-    return sooner(ns_of(sooner(sooner(stalls_ms, links_ms), deaths_ms)),
-                  backends_ns ? (int64_t)backends_ns : -1);
+    bool got = false;
+    if (!any_flies(ctx) || !horon_stalls_are_due(ctx))
+        return false;
+    count_in(&ctx->waiters);
+    count_in(&ctx->takers);
+    for (int i = 0; i < TAKE_TRIES && !(got = horon_token_try(ctx)); i++)
+        sched_yield();
+    count_out(&ctx->takers);
+    count_out(&ctx->waiters);
+    return got;
 }
 
 void *horon_progress_thread(void *arg)
@@ -574,9 +532,9 @@ void *horon_progress_thread(void *arg)
     horon_loop_own(ctx->loop);
     while (!horon_life_stops(&ctx->life)) {
         int64_t timeout_ns;
-        if (horon_token_try(ctx)) {
+        if (horon_token_try(ctx) || take_for_stalls(ctx)) {
             drive_background(ctx);
-            timeout_ns = time_to_sleep(ctx);
+            timeout_ns = horon_looks_take(ctx);
             atomic_store(&ctx->minds, horon_engine_in_flight(ctx->engine) > 0);
             watch_links(ctx, true);
             horon_token_release_armed(ctx);
@@ -587,7 +545,7 @@ void *horon_progress_thread(void *arg)
                 watch_links(ctx, false);
             const bool minds = minded || any_flies(ctx); /* or the thread that leaves it rings */
             atomic_store(&ctx->minds, minds);
-            timeout_ns = ns_of(minds || atomic_load(&ctx->disarmed) ? REARM_MS : -1);
+            timeout_ns = minds || atomic_load(&ctx->disarmed) ? REARM_NS : -1;
         }
         ctx->woken_by_links = false;
         if (!horon_callbacks_run(ctx))

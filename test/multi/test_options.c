@@ -173,6 +173,42 @@ static void test_options_stall_shutdown_time_ends_the_job_or_never(void **state)
     duo_end(&patient);
 }
 
+static void *run_in_order(void *ctx)
+{
+    float x = 0;
+    horon_descriptor_t desc = duo_sum(NULL, &x);
+    struct timespec began, now;
+    horon_status_t status;
+    desc.flags = HORON_IN_ORDER;
+    clock_gettime(CLOCK_MONOTONIC, &began);
+    do {
+        status = horon_run(ctx, &desc, DUO_DEADLINE_S * (int64_t)1000, NULL, 0);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (status == HORON_OK && now.tv_sec - began.tv_sec < 8);
+    return (void *)(intptr_t)status;
+}
+
+/* A thread that is always at work leaves the token to nobody. */
+static void test_options_stall_shutdown_time_ends_a_busy_job_too(void **state)
+{
+    static const char *const settings[] = {"STALL_SHUTDOWN_TIME=100ms", NULL};
+    struct duo duo;
+    float x = 0;
+    pthread_t threads[2];
+    void *status;
+    (void)state;
+    duo_make(&duo, settings);
+    horon_request_t *request = duo_submit(duo.ctx[0], "conv1", &x);
+    for (int rank = 0; rank < 2; rank++)
+        assert_int_equal(pthread_create(&threads[rank], NULL, run_in_order, duo.ctx[rank]), 0);
+    for (int rank = 0; rank < 2; rank++) {
+        pthread_join(threads[rank], &status);
+        assert_int_equal((intptr_t)status, HORON_ERR_TIMEOUT);
+    }
+    duo_expect_end(request, HORON_ERR_TIMEOUT);
+    duo_end(&duo);
+}
+
 /* A failed job is told of at info, and only there. */
 static void test_options_log_level_passes_what_is_as_important(void **state)
 {
@@ -520,6 +556,7 @@ int main(void)
         cmocka_unit_test(test_options_inflight_max_refuses_one_more),
         cmocka_unit_test(test_options_stall_warn_is_when_and_for_which_rank_or_never),
         cmocka_unit_test(test_options_stall_shutdown_time_ends_the_job_or_never),
+        cmocka_unit_test(test_options_stall_shutdown_time_ends_a_busy_job_too),
         cmocka_unit_test(test_options_log_level_passes_what_is_as_important),
         cmocka_unit_test(test_options_spin_and_yield_us_come_before_sleep),
         cmocka_unit_test(test_options_crowded_waiter_learns_how_long_yields_take),
