@@ -83,7 +83,8 @@ PyObject *horon_py_raise_refused(struct horon_py_state *state, horon_status_t st
     if (status == HORON_ERR_INVALID || status == HORON_ERR_DUPLICATE ||
         status == HORON_ERR_UNSUPPORTED || status == HORON_ERR_CONFIG)
         type = PyExc_ValueError;
-    if (status == HORON_ERR_TIMEOUT)
+    /* with a context, a time limit is that of an operation before, which failed the process set */
+    if (status == HORON_ERR_TIMEOUT && !(handle && failure.cause == HORON_CAUSE_TIME_LIMIT))
         type = PyExc_TimeoutError;
     return raise_as(type, &failure);
 }

@@ -268,6 +268,26 @@ def test_timeout_leaves_the_operation_in_flight(run_ranks):
     assert run_ranks(2, rank_timeout) == [2.0, 2.0]
 
 
+def rank_stalls():
+    """Each of two ranks waits for what the other one does not have."""
+    horon.init()
+    name = "ab"[horon.rank()]
+    for text in ("failed: ", "was refused: "):  # it was in flight, and comes after
+        with pytest.raises(horon.HoronInternalError, match=text + ".* ends the job, as ") as caught:
+            horon.allreduce(1.0, name=name)
+        error = caught.value
+        assert (error.status_name, error.cause) == ("ERR_TIMEOUT", "TIME_LIMIT")
+        assert error.name == f"allreduce.{name}"
+    with pytest.raises(horon.HoronInternalError, match="ends the job, as "):
+        horon.join()
+    with pytest.raises(horon.HoronInternalError, match="ends the job, as "):
+        horon.add_process_set([0])
+
+
+def test_a_job_that_a_stall_ended_is_no_time_limit_of_a_call(run_ranks):
+    run_ranks(2, rank_stalls, HORON_STALL_SHUTDOWN_TIME="300ms")
+
+
 def rank_cancel():
     horon.init()
     context = horon._world.context()
