@@ -143,8 +143,9 @@ class GradientExchange:
 
     def name_verdict(self, names):
         """names: of all parameters, as ranks may have frozen others; they may have other orders.
-        It stays, whatever is added later."""
-        self.verdict_name = min(names)
+        It stays, whatever is added later to one that had some."""
+        if self.verdict_name is None:
+            self.verdict_name = min(names, default=None)
 
     def set_groups(self, lists):
         """Groups the slots: lists of them. `send_group` of the framework sends one."""

@@ -263,3 +263,19 @@ def rank_wrapping_other_parameters(name):
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_a_parameter_frozen_on_one_rank_from_the_start(run_ranks, name):
     run_ranks(2, rank_wrapping_other_parameters, name)
+
+
+def rank_adding_to_nothing():
+    hvd.init()
+    p = ones("a")
+    inner = torch.optim.SGD([{"params": []}], lr=1.0)
+    optimizer = hvd.DistributedOptimizer(inner, p.items())
+    optimizer.step()
+    optimizer.add_param_group({"params": [*p.values()]})
+    (p["a"].sum() * hvd.rank()).backward()
+    optimizer.step()
+    assert p["a"].tolist() == [0.5, 0.5]
+
+
+def test_an_optimizer_may_begin_without_parameters(run_ranks):
+    run_ranks(2, rank_adding_to_nothing)

@@ -51,10 +51,15 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         self._horon_steps.should_synchronize = should
 
     def _register(self):
+        self._name_parameters()
         self._hook_new_parameters()
-        groups = self.param_groups
+
+    def _name_parameters(self):
+        """Frozen ones, too: the verdict is named by all that there are at first."""
         self._exchange.name_verdict(
-            self._parameter_names[p] for group in groups for p in group["params"]
+            self._parameter_names.setdefault(p, f"noname.{i}.{j}")
+            for i, group in enumerate(self.param_groups)
+            for j, p in enumerate(group["params"])
         )
 
     def _hook_new_parameters(self):
@@ -214,6 +219,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
     def add_param_group(self, param_group):
         super().add_param_group(param_group)
         if self._exchange is not None:
+            self._name_parameters()
             self._hook_new_parameters()
 
     def _forget_step(self):
