@@ -93,6 +93,7 @@ _MOVES = {
 
 _WITHDRAWN = (_horon.STATUSES["ERR_CANCELLED"], "CANCELLED", None, None, "", "")
 _AFTER_NAME = "\n"  # in what a rank tells the others about its failure
+_BEFORE_MEMBER = "\t"  # in what it tells them about a gradient that is in a group
 
 LOOK_S = 0.25  # between two looks whether a rank asks
 NAMES_MAX = 8  # of the gradients that one text is about
@@ -385,9 +386,15 @@ class GradientExchange:
         begin_allgather_texts(self.team, part_name(self.verdict.name, what), text, begun)
 
     def taking_part(self):
-        """-> names of the gradients that this rank exchanges in this step"""
+        """-> the gradients that this rank exchanges in this step: their names; of a group's, first
+        what it goes by, as it meets what other ranks have in that place"""
         slots = self.slots.values()
-        return [slot.name for slot in slots if slot.group is not None or slot.takes_part()]
+        alone = [slot.name for slot in slots if slot.group is None and slot.takes_part()]
+        return alone + [
+            name.removeprefix("allreduce.") + _BEFORE_MEMBER + slot.name
+            for group in self.groups
+            for name, slot in zip(group.wire_names(), group.slots, strict=True)
+        ]
 
     def even_out(self, texts):
         """Sends zeros for what other ranks exchange and this one does not.
@@ -398,24 +405,26 @@ class GradientExchange:
         ranks = zip(self.team.ranks, texts, strict=True)
         parts = {rank: names_of[text] for rank, text in ranks if text}
         every = set().union(*parts.values())
-        own = {clean(slot.name): slot for slot in self.slots.values()}
-        for name in every:
-            with suppress(Exception):
-                self.send_lacking(name, own.get(name))
+        own = {clean(slot.name): slot for slot in self.slots.values() if slot.group is None}
+        for name in every - parts[self.team.ranks[self.team.rank]]:
+            with suppress(Exception):  # the place in a group has another gradient here
+                self.send_lacking(name.partition(_BEFORE_MEMBER)[0], own.get(name))
         lacking = {rank: sorted(every - names) for rank, names in parts.items() if every - names}
         if not lacking:
             return None
         rank, names = next(iter(lacking.items()))
         other = next(one for one, its in parts.items() if names[0] in its)
+        name, _, member = names[0].partition(_BEFORE_MEMBER)
+        what = f"{member}, as {name} of a group," if member else name
         return HoronInternalError(
-            f"the gradient of {names[0]} is exchanged by rank {other} and not by rank {rank}, "
-            "where it is frozen or not in the optimizer: freeze or add it on all ranks, between "
-            "the same steps, or on none",
+            f"the gradient of {what} is exchanged by rank {other} and not by rank {rank}, where it "
+            "is frozen, not in the optimizer or in another group: freeze, add or group it on all "
+            "ranks alike, between the same steps, or on none",
             _horon.STATUSES["ERR_MISMATCH"],
             "DESCRIPTION",
             *sorted((rank, other)),
             host=self.team.hosts[self.team.ranks.index(min(rank, other))],
-            name=operation_name("allreduce", names[0], None),
+            name=operation_name("allreduce", name, None),
         )
 
     def send_lacking(self, name, slot):
@@ -426,7 +435,7 @@ class GradientExchange:
                 name = operation_name("allreduce", name, None)
                 numbers = (0, 0, 1.0, 1.0, 0, None, None, None, None, 0)
                 self.team.submit(_horon.ALLREDUCE, name, nothing, nothing, *numbers, begun)
-        elif not slot.begun and slot.group is None:
+        elif not slot.begun:
             slot.send_nothing()
 
     def cause(self):

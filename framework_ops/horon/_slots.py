@@ -122,8 +122,11 @@ class Group:
     def stage(self, exchange, verbs, tensors):
         """-> the Handle of the allreduces of what stands for the gradients"""
         op, *scales = exchange.how
-        names = member_names(self.slots[0].wire_name, len(self.slots))
+        names = self.wire_names()
         return verbs.stage_group(exchange.team, ALLREDUCE, names, tensors, op, 0, *scales)
+
+    def wire_names(self):
+        return member_names(self.slots[0].wire_name, len(self.slots))
 
     def forget(self):
         self.ready = set()

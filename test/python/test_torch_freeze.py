@@ -265,6 +265,31 @@ def test_a_parameter_frozen_on_one_rank_from_the_start(run_ranks, name):
     run_ranks(2, rank_wrapping_other_parameters, name)
 
 
+def rank_grouping_otherwise(how):
+    """Also where all meet, as names and shapes are alike, but not those of one parameter."""
+    hvd.init()
+    p = ones("abc")
+    a, b, c = p.values()
+    groups = [[a, b], [c]] if how != "mixed" else [[a, b, c]]
+    if hvd.rank() == 1:
+        a.requires_grad_(how != "frozen")
+        others = {"moved": [[a], [b, c]], "turned": [[b, a], [c]], "mixed": [[a, c, b]]}
+        groups = None if how == "none" else others.get(how, groups)
+    optimizer = distributed(p, groups=groups)
+    for _ in range(2):
+        optimizer.zero_grad()
+        sum(q.sum() for q in p.values()).backward()
+        text = r"gradient of [abc][ ,].* another group: "
+        with pytest.raises(hvd.HorovodInternalError, match=text):
+            optimizer.step()
+    assert [q.tolist() for q in p.values()] == [[1.0, 1.0]] * 3
+
+
+@pytest.mark.parametrize("how", ["frozen", "moved", "turned", "mixed", "none"])
+def test_groups_that_ranks_make_otherwise_fail_the_step_of_all(run_ranks, how):
+    run_ranks(3, rank_grouping_otherwise, how)
+
+
 def rank_adding_to_nothing():
     hvd.init()
     p = ones("a")
