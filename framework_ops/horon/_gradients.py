@@ -248,7 +248,7 @@ class GradientExchange:
 
         If it is interrupted, it may be called again.
         """
-        if not self.slots:
+        if not self.slots and self.verdict_name is None:
             return
         if self.team is None:
             self.team = team_of(self.process_set)
@@ -356,7 +356,7 @@ class GradientExchange:
             if not self.causes:
                 self.tell("causes", self.cause() if self.failure else "", self.causes)
             if not self.parts:
-                self.tell("parts", "\n".join(["", *self.taking_part()]), self.parts)
+                self.tell("parts", "\n".join(["", *self.taking_part(), ""]), self.parts)
             causes = texts_of(self.causes[0])
             odd = self.even_out(texts_of(self.parts[0]))
         except HoronInternalError as error:
@@ -401,7 +401,7 @@ class GradientExchange:
 
         -> what to raise if two ranks differ, or None. A rank that has joined has no text.
         """
-        names_of = {text: set(text.split("\n")[1:]) for text in set(texts)}  # mostly one
+        names_of = {text: set(text.split("\n")[1:-1]) for text in set(texts)}  # mostly one
         ranks = zip(self.team.ranks, texts, strict=True)
         parts = {rank: names_of[text] for rank, text in ranks if text}
         every = set().union(*parts.values())

@@ -265,6 +265,52 @@ def test_a_parameter_frozen_on_one_rank_from_the_start(run_ranks, name):
     run_ranks(2, rank_wrapping_other_parameters, name)
 
 
+def rank_wrapping_frozen_parameters(options):
+    """It has no gradient to send, and the others' step fails all the same."""
+    hvd.init()
+    p = ones("ab")
+    for q in p.values():
+        q.requires_grad_(hvd.rank() != 1)
+    optimizer = distributed(p, **options)
+    if hvd.rank() != 1:
+        sum(q.sum() for q in p.values()).backward()
+    expect_differ(optimizer, "a", 0, 1)
+    for q in p.values():
+        q.requires_grad_(True)
+    optimizer.zero_grad()
+    sum(q.sum() for q in p.values()).backward()
+    optimizer.step()
+    assert [q.tolist() for q in p.values()] == [[-0.5, -0.5]] * 2
+
+
+@pytest.mark.parametrize("options", [{}, {"op": hvd.Adasum}], ids=str)
+def test_all_parameters_frozen_on_one_rank_from_the_start(run_ranks, options):
+    run_ranks(2, rank_wrapping_frozen_parameters, options)
+
+
+def rank_freezing_all_by_itself():
+    """It is no rank that has joined: the others' step has no gradients of its own."""
+    hvd.init()
+    p = ones("ab")
+    optimizer = distributed(p)
+    for step in range(3):
+        for q in p.values():
+            q.requires_grad_(hvd.rank() != 1 or step != 1)
+        optimizer.zero_grad()
+        if hvd.rank() != 1 or step != 1:
+            sum(q.sum() for q in p.values()).backward()
+        before = [q.tolist() for q in p.values()]
+        if step == 1:
+            expect_differ(optimizer, "a", 0, 1)
+        else:
+            optimizer.step()
+        assert (before == [q.tolist() for q in p.values()]) == (step == 1)
+
+
+def test_all_parameters_frozen_on_one_rank_later(run_ranks):
+    run_ranks(2, rank_freezing_all_by_itself)
+
+
 def rank_grouping_otherwise(how):
     """Also where all meet, as names and shapes are alike, but not those of one parameter."""
     hvd.init()
