@@ -58,7 +58,7 @@ class Build:
     def compile(self):
         """Configures if need be, and compiles. One case."""
         began = time.monotonic()
-        for command_of in (self._configure_command, self._compile_command):
+        for command_of in (self._configure_command, self._renew_command, self._compile_command):
             command = command_of()
             if command is None:
                 continue
@@ -84,6 +84,12 @@ class Build:
             return None
         shutil.rmtree(self.folder, ignore_errors=True)
         return [find_tool("meson") or "meson", "setup", *self.options, str(self.folder), str(TOP)]
+
+    def _renew_command(self):
+        """None where nobody asks Meson which tests there are before all is compiled."""
+        if self.wanted is suites.all_tests:
+            return None
+        return [find_tool("ninja") or "ninja", "-C", str(self.folder), "build.ninja"]
 
     def _compile_command(self):
         command = [find_tool("ninja") or "ninja", "-C", str(self.folder)]
