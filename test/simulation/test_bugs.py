@@ -29,6 +29,7 @@ SOURCES = (
     "runtime/callbacks.c",
     "runtime/deaths.c",
     "runtime/late_bell.c",
+    "runtime/looks.c",
     "runtime/token.c",
     "test/world/teams.c",
     "test/world/world.c",
