@@ -27,8 +27,6 @@ static int64_t look_for_stalls(struct horon_context *ctx)
 {
     const int64_t warn_ms = ctx->config.stall_warn_ms, end_ms = ctx->config.stall_shutdown_ms;
     const int64_t limit_ms = warn_ms && (!end_ms || warn_ms < end_ms) ? warn_ms : end_ms;
-    if (limit_ms == 0)
-        ctx->stall_look_ns = UINT64_MAX; /* never due */
     if (limit_ms == 0 || horon_engine_in_flight(ctx->engine) == 0)
         return -1;
     const int64_t interval_ms = limit_ms / 4 + 1;
@@ -56,11 +54,6 @@ static int64_t look_at_links(struct horon_context *ctx)
 static int64_t sooner(int64_t one, int64_t other)
 {
     return other < 0 || (one >= 0 && one < other) ? one : other;
-}
-
-bool horon_stalls_are_due(const struct horon_context *ctx)
-{
-    return horon_clock_ns() >= ctx->stall_look_ns;
 }
 
 int64_t horon_looks_take(struct horon_context *ctx)

@@ -511,10 +511,10 @@ static void watch_links(struct horon_context *ctx, bool watch)
 
 /* A thread that drives one operation after the other would keep the token from it for ever. It
  * gives way soon; another one that has it for long is not waited for. */
-static bool take_for_stalls(struct horon_context *ctx)
+static bool take_to_look(struct horon_context *ctx, uint64_t due_ns)
 {
     bool got = false;
-    if (!any_flies(ctx) || !horon_stalls_are_due(ctx))
+    if (!any_flies(ctx) || horon_clock_ns() < due_ns)
         return false;
     count_in(&ctx->waiters);
     count_in(&ctx->takers);
@@ -528,13 +528,15 @@ static bool take_for_stalls(struct horon_context *ctx)
 void *horon_progress_thread(void *arg)
 {
     struct horon_context *ctx = arg;
+    uint64_t due_ns = 0; /* the next look for what it alone looks for */
     pthread_setname_np(pthread_self(), "horon");
     horon_loop_own(ctx->loop);
     while (!horon_life_stops(&ctx->life)) {
         int64_t timeout_ns;
-        if (horon_token_try(ctx) || take_for_stalls(ctx)) {
+        if (horon_token_try(ctx) || take_to_look(ctx, due_ns)) {
             drive_background(ctx);
             timeout_ns = horon_looks_take(ctx);
+            due_ns = horon_clock_ns() + (uint64_t)(timeout_ns < 0 ? REARM_NS : timeout_ns);
             atomic_store(&ctx->minds, horon_engine_in_flight(ctx->engine) > 0);
             watch_links(ctx, true);
             horon_token_release_armed(ctx);
