@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import logs
@@ -127,8 +128,8 @@ class Build:
     def _compile_command(self):
         command = [find_tool("ninja") or "ninja", "-C", str(self.folder)]
         if self.wanted is not suites.all_tests:
-            targets, tests = self._targets(), self._tests()
-            needed = sorted({name for test in tests for name in test["depends"]})
+            targets = self._targets()
+            needed = sorted({name for test in self._tests for name in test["depends"]})
             files = [Path(file) for name in needed for file in targets[name]["filename"]]
             command += [str(file.relative_to(self.folder)) for file in files]
         return command
@@ -136,8 +137,9 @@ class Build:
     def _targets(self):
         return {target["id"]: target for target in self._introspect("--targets")}
 
+    @cached_property
     def _tests(self):
-        """The tests that are wanted, as Meson describes them."""
+        """The tests that are wanted, as Meson describes them; asked for once all is configured."""
         tests = self._introspect("--tests")
         if self.wanted is suites.all_tests:
             return tests
@@ -166,11 +168,11 @@ class Build:
 
     def suites(self):
         """The names of the suites that have at least one test here."""
-        return {name for test in self._tests() for name in suites.suites_of(test)}
+        return {name for test in self._tests for name in suites.suites_of(test)}
 
     def run_suite(self, suite):
         """Runs the tests of a suite. A suite that is not there is a failure."""
-        names = [test["name"] for test in self._tests() if suite in suites.suites_of(test)]
+        names = [test["name"] for test in self._tests if suite in suites.suites_of(test)]
         if not names:
             return [Case(suite, FAILED, "missing: no test is registered in this suite")]
         base = f"testlog-{suite}"
