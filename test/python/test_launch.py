@@ -207,6 +207,18 @@ def test_script_under_torchrun(tmp_path):
     assert out.count("mean 1.5 1.5 and 3.0") == 2, out
 
 
+def run_script(horonrun, script, *options):
+    """Two ranks of it."""
+    return subprocess.run(
+        [horonrun, "-np", "2", *options, sys.executable, "-c", script],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_SECONDS,
+        check=False,
+    )
+
+
 def test_unhandled_exception_ends_the_job(horonrun):
     script = """
 import horon
@@ -215,14 +227,7 @@ if horon.rank() == 1:
     raise RuntimeError("out of luck")
 horon.allreduce(1.0)
 """
-    done = subprocess.run(
-        [horonrun, "-np", "2", sys.executable, "-c", script],
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        check=False,
-    )
+    done = run_script(horonrun, script)
     assert done.returncode != 0
     assert "out of luck" in done.stdout + done.stderr
 
@@ -230,15 +235,7 @@ horon.allreduce(1.0)
 def test_what_a_rank_lacks_for_too_long_ends_the_job(horonrun):
     """Each of two ranks waits for ever for a tensor that the other one does not have."""
     script = "import horon; horon.init(); horon.allreduce(1.0, name='ab'[horon.rank()])"
-    limit = ["--stall-check-shutdown-time-seconds", "1"]
-    done = subprocess.run(
-        [horonrun, "-np", "2", *limit, sys.executable, "-c", script],
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=LIMIT_SECONDS,
-        check=False,
-    )
+    done = run_script(horonrun, script, "--stall-check-shutdown-time-seconds", "1")
     assert done.returncode != 0
     told = (
         r"rank (\d) .* ends the job, as HORON_STALL_SHUTDOWN_TIME says: allreduce 'allreduce.[ab]' "
