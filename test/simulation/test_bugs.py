@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deliberate bugs: each patch in bugs/ is applied to a copy of the sources, what it touches is
 compiled anew, and the simulation must fail within a bounded number of seeds. One that survives says
-that the simulation looks away.
+that the simulation looks away. A patch may begin with "seed N", the one that found it last: that is
+tried first, and all from the first one on if it finds nothing any more.
 
 Standard library only; needs a C compiler (CC, default cc) and patch. A patch that no longer applies
 is a failure, too: renew it. Arguments name patches to try, without .patch; none: all.
@@ -10,6 +11,7 @@ is a failure, too: renew it. Arguments name patches to try, without .patch; none
 import concurrent.futures
 import os
 import pathlib
+import re
 import resource
 import shlex
 import shutil
@@ -157,16 +159,22 @@ class Bench:
     def attempt(self, patch):
         """@return was the bug caught, and by what"""
         try:
-            return run(self.build(patch))
+            program = self.build(patch)
+            found_by = re.search(r"^seed (\d+)$", patch.read_text(), re.MULTILINE)
+            if found_by:
+                failed, said = run(program, int(found_by[1]), 1)
+                if failed:
+                    return failed, said
+            return run(program)
         except (AssertionError, subprocess.CalledProcessError) as error:
             return False, str(error).replace("\n", "\n# ")
         finally:
             shutil.rmtree(self.folder / patch.stem, ignore_errors=True)
 
 
-def run(program, seeds=SEEDS):
+def run(program, first=1, count=SEEDS):
     """@return did it fail, and what it said"""
-    command = [str(program), "1", str(seeds), "1"]
+    command = [str(program), str(first), str(count), "1"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as running:
@@ -186,7 +194,7 @@ def main():
     print(f"1..{len(patches) + 1}", flush=True)
     with tempfile.TemporaryDirectory(prefix="horon-bugs-") as folder:
         bench = Bench(pathlib.Path(folder))
-        failed, said = run(bench.folder / "program", 500)
+        failed, said = run(bench.folder / "program", count=500)
         survived += failed
         print(f"{'not ok' if failed else 'ok'} 1 - no_bug_passes # {said}", flush=True)
         attempts = zip(patches, at_once(bench.attempt, patches), strict=True)
