@@ -266,10 +266,23 @@ static horon_status_t check_grouped(const struct horon_request *request,
     return HORON_OK;
 }
 
+/* May it be begun together with the first message? */
+static horon_status_t check_message(const struct horon_request *request, bool same_set)
+{
+    struct horon_error *error = horon_thread_error();
+    if (!same_set)
+        return horon_error_set(error, HORON_ERR_INVALID,
+                               "messages that are exchanged are of one process set");
+    if (!request->paired)
+        return horon_error_set(error, HORON_ERR_INVALID, "%s is no message: it has no other end",
+                               horon_verb_of(&request->op.agreed)->name);
+    return HORON_OK;
+}
+
 /* Makes, counts and marks all of a group. @p made_out: how many are to be undone on a failure */
 static horon_status_t make_group(struct horon_context *ctx, struct horon_engine_team *team,
-                                 const horon_descriptor_t *descs, size_t n, horon_request_t **reqs,
-                                 size_t *made_out, size_t *marked_out)
+                                 const horon_descriptor_t *descs, size_t n, bool messages,
+                                 horon_request_t **reqs, size_t *made_out, size_t *marked_out)
 {
     horon_status_t status = HORON_OK;
     uint64_t hash = n;
@@ -283,7 +296,11 @@ static horon_status_t make_group(struct horon_context *ctx, struct horon_engine_
         if (status != HORON_OK)
             return status;
         const bool same_set = desc->process_set == descs->process_set;
-        status = n > 1 ? check_grouped(*request, reqs[0], same_set) : HORON_OK;
+        (*request)->nobodys = messages;
+        if (messages)
+            status = check_message(*request, same_set);
+        else if (n > 1)
+            status = check_grouped(*request, reqs[0], same_set);
         if (status != HORON_OK) {
             (*made_out)++;
             return status;
@@ -295,7 +312,7 @@ static horon_status_t make_group(struct horon_context *ctx, struct horon_engine_
         status = mark_name(request);
         if (status != HORON_OK)
             return status;
-        if (!request->in_order && n > 1) {
+        if (request->name && n > 1) {
             request->is_grouped = true;
             request->op.agreed.group_hash = hash;
             request->op.agreed.group_size = (uint32_t)n;
@@ -322,16 +339,16 @@ static void post_all(struct horon_context *ctx, struct horon_post *newest,
     horon_context_notify_later(ctx);
 }
 
-static horon_status_t submit_group(struct horon_context *ctx, struct horon_engine_team *team,
-                                   const horon_descriptor_t *descs, size_t n,
-                                   horon_request_t **reqs)
+horon_status_t horon_team_submit_all(struct horon_context *ctx, struct horon_engine_team *team,
+                                     const horon_descriptor_t *descs, size_t n, bool messages,
+                                     horon_request_t **reqs)
 {
     size_t made = 0, marked = 0, counted = count_flying(ctx, n);
     if (counted < n) {
         uncount_flying(ctx, counted);
         return HORON_ERR_MEMORY;
     }
-    horon_status_t status = make_group(ctx, team, descs, n, reqs, &made, &marked);
+    horon_status_t status = make_group(ctx, team, descs, n, messages, reqs, &made, &marked);
     if (status == HORON_OK) {
         struct horon_post *newest = NULL;
         for (size_t i = 0; i < n; i++)
@@ -350,7 +367,7 @@ static horon_status_t submit_group(struct horon_context *ctx, struct horon_engin
 horon_status_t horon_submit_group(horon_context_t *ctx, const horon_descriptor_t *descs, size_t n,
                                   horon_request_t **reqs_out)
 {
-    struct horon_engine_team *team;
+    struct horon_engine_team *team = NULL;
     horon_status_t status = horon_context_refuse(ctx, false);
     if (status == HORON_OK && n && (!descs || !reqs_out))
         status =
@@ -366,7 +383,7 @@ horon_status_t horon_submit_group(horon_context_t *ctx, const horon_descriptor_t
     horon_request_t **reqs = many ? many : few;
     status = horon_context_find_team(ctx, descs, &team);
     if (status == HORON_OK) {
-        status = submit_group(ctx, team, descs, n, reqs);
+        status = horon_team_submit_all(ctx, team, descs, n, false, reqs);
         horon_team_unref(team);
     }
     if (status == HORON_OK)

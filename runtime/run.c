@@ -8,6 +8,7 @@
 #include "submit.h"
 #include "wait.h"
 
+#include "alloc.h"
 #include "clock.h"
 #include "engine/kept.h"
 
@@ -153,41 +154,60 @@ horon_status_t horon_team_run(struct horon_context *ctx, struct horon_engine_tea
     return status;
 }
 
-/* Begun, driven for a while, and not over, or not well, or its callback is not yet. */
-static horon_status_t wait_for_end(struct horon_context *ctx, struct horon_request *request,
-                                   int64_t timeout_ms, uint64_t deadline, struct horon_error *error)
+/* Of the limit that ends at @p deadline; -1: there is none. */
+static int64_t left_of(int64_t timeout_ms, uint64_t deadline)
 {
-    horon_status_t status = HORON_OK;
-    if (!horon_request_ended(request)) {
-        int64_t left = timeout_ms;
-        if (timeout_ms >= 0) {
-            uint64_t now = horon_clock_ns();
-            left = now >= deadline ? 0 : (int64_t)((deadline - now) / 1000000u);
-        }
-        status = horon_context_wait(ctx, &request, 1, left, NULL);
+    if (timeout_ms < 0)
+        return -1;
+    const uint64_t now = horon_clock_ns();
+    return now >= deadline ? 0 : (int64_t)((deadline - now) / 1000000u);
+}
+
+/* Begun, driven for a while, and not all over, or not well, or not called back yet. Each is waited
+ * for, since its buffers are its caller's afterwards. @return the first failure */
+static horon_status_t wait_for_end(struct horon_context *ctx, struct horon_request **requests,
+                                   size_t n, int64_t timeout_ms, uint64_t deadline,
+                                   struct horon_error *error)
+{
+    horon_status_t first = HORON_OK;
+    for (size_t i = 0; i < n; i++) {
+        struct horon_request *request = requests[i];
+        struct horon_error later, *why = first == HORON_OK ? error : &later;
+        horon_status_t status = HORON_OK;
+        if (!horon_request_ended(request))
+            status = horon_context_wait(ctx, &request, 1, left_of(timeout_ms, deadline), NULL);
+        status = status == HORON_ERR_TIMEOUT ? give_up(ctx, request, timeout_ms, why)
+                                             : take_result(request, why);
+        if (first == HORON_OK)
+            first = status;
+        wait_for_engine(request);
+        horon_kept_free(request, horon_engine_names(ctx->engine));
     }
-    status = status == HORON_ERR_TIMEOUT ? give_up(ctx, request, timeout_ms, error)
-                                         : take_result(request, error);
-    wait_for_engine(request);
-    horon_kept_free(request, horon_engine_names(ctx->engine));
-    return status;
+    return first;
+}
+
+/* Ended well, and let go of by the engine? */
+static bool is_settled(const struct horon_request *request)
+{
+    return horon_request_ended(request) && request->status == HORON_OK &&
+           atomic_load_explicit(&request->refs, memory_order_acquire) == 1;
 }
 
 /* In flight, and driven here and now. With the token, which it releases. */
-static horon_status_t drive_now(struct horon_context *ctx, struct horon_request *request,
-                                int64_t timeout_ms, struct horon_error *error)
+static horon_status_t drive_now(struct horon_context *ctx, struct horon_request **requests,
+                                size_t n, int64_t timeout_ms, struct horon_error *error)
 {
-    uint64_t deadline =
+    const uint64_t deadline =
         timeout_ms < 0 ? UINT64_MAX : horon_clock_deadline(horon_clock_ns(), timeout_ms);
-    assert(request->in_order && !request->context); /* of no context: nobody counts it */
-    if (!horon_request_ended(request))
-        horon_request_drive(ctx, request, deadline);
-    const bool is_over = horon_request_ended(request) && request->status == HORON_OK &&
-                         atomic_load_explicit(&request->refs, memory_order_acquire) == 1;
-    if (is_over)
-        horon_kept_put(request->team, request);
+    size_t settled = 0;
+    assert(!requests[0]->context); /* of no context: nobody counts it */
+    horon_requests_drive(ctx, requests, n, deadline);
+    while (settled < n && is_settled(requests[settled]))
+        settled++;
+    for (size_t i = 0; settled == n && i < n; i++)
+        horon_kept_put(requests[i]->team, requests[i]);
     horon_token_release(ctx);
-    return is_over ? HORON_OK : wait_for_end(ctx, request, timeout_ms, deadline, error);
+    return settled == n ? HORON_OK : wait_for_end(ctx, requests, n, timeout_ms, deadline, error);
 }
 
 /* Is the size of its output here known only once the ranks have met? */
@@ -196,6 +216,13 @@ static bool learns_output(const struct horon_engine_team *team, const horon_desc
     return desc->verb < HORON_VERB_COUNT &&
            horon_verb_rows[desc->verb].ahead != HORON_AHEAD_NOTHING &&
            horon_ranks_include(horon_verb_rows[desc->verb].writes, desc->root, team->view.rank);
+}
+
+/* Nobody else has seen it yet: its caller's reference, and the engine's. */
+static void launch(struct horon_request *request)
+{
+    atomic_store_explicit(&request->refs, 2, memory_order_relaxed);
+    atomic_store_explicit(&request->state, HORON_REQUEST_FLYING, memory_order_relaxed);
 }
 
 /* With the token, which it releases. */
@@ -209,13 +236,10 @@ static horon_status_t run_here(struct horon_context *ctx, struct horon_engine_te
         horon_token_release(ctx);
         return status;
     }
-    request->nobodys = true;
-    /* the caller's reference and the engine's; nobody else has seen it yet */
-    atomic_store_explicit(&request->refs, 2, memory_order_relaxed);
-    atomic_store_explicit(&request->state, HORON_REQUEST_FLYING, memory_order_relaxed);
+    launch(request);
     const horon_status_t begun = horon_engine_run_now(ctx->engine, request);
     if (begun == HORON_IN_PROGRESS)
-        return drive_now(ctx, request, timeout_ms, error);
+        return drive_now(ctx, &request, 1, timeout_ms, error);
     atomic_store_explicit(&request->refs, 1, memory_order_relaxed);
     horon_kept_put(team, request);
     horon_token_release(ctx);
@@ -223,6 +247,85 @@ static horon_status_t run_here(struct horon_context *ctx, struct horon_engine_te
         return HORON_OK;
     assert(begun == HORON_AGAIN);
     return horon_team_run(ctx, team, desc, false, timeout_ms, error);
+}
+
+/* ---- messages ------------------------------------------------------------------------------- */
+
+/* One of each verb at most: for more no request is kept (kept.h). */
+#define KEPT_MAX 2
+
+static bool are_kept(const horon_descriptor_t *descs, size_t n)
+{
+    bool kept = n <= KEPT_MAX;
+    for (size_t i = 0; i < n && kept; i++)
+        kept = descs[i].struct_bytes == sizeof *descs && descs[i].verb < HORON_VERB_COUNT &&
+               horon_verb_rows[descs[i].verb].paired &&
+               descs[i].process_set == descs[0].process_set;
+    return kept && (n < 2 || descs[0].verb != descs[1].verb);
+}
+
+/* All are made before one is begun. With the token, which it releases. */
+static horon_status_t exchange_here(struct horon_context *ctx, struct horon_engine_team *team,
+                                    const horon_descriptor_t *descs, size_t n, int64_t timeout_ms,
+                                    struct horon_error *error)
+{
+    struct horon_request *requests[KEPT_MAX];
+    horon_status_t status = HORON_OK;
+    size_t made = 0;
+    while (made < n && status == HORON_OK) {
+        status = horon_kept_take(team, &descs[made], &requests[made], error);
+        made += status == HORON_OK;
+    }
+    if (status != HORON_OK) {
+        while (made > 0)
+            horon_kept_put(team, requests[--made]);
+        horon_token_release(ctx);
+        return status;
+    }
+    for (size_t i = 0; i < n; i++) {
+        launch(requests[i]);
+        horon_engine_start_now(ctx->engine, requests[i]);
+    }
+    return drive_now(ctx, requests, n, timeout_ms, error);
+}
+
+/* What other threads may drive, too: posted, and waited for. */
+static horon_status_t exchange_posted(struct horon_context *ctx, struct horon_engine_team *team,
+                                      const horon_descriptor_t *descs, size_t n, int64_t timeout_ms,
+                                      struct horon_error *error)
+{
+    struct horon_waited waited;
+    horon_request_t *few[16], **requests = few;
+    if (n > 16)
+        requests = n > UINT32_MAX ? NULL : horon_zalloc(n, sizeof(horon_request_t *));
+    if (!requests)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for %zu messages", n);
+    horon_status_t first = horon_team_submit_all(ctx, team, descs, n, true, requests);
+    const size_t begun = first == HORON_OK ? n : 0;
+    if (begun > 0)
+        horon_context_wait(ctx, requests, n, timeout_ms, &waited);
+    for (size_t i = 0; i < begun; i++) {
+        struct horon_error later, *why = first == HORON_OK ? error : &later;
+        const bool late = !horon_request_ended(requests[i]);
+        const horon_status_t status =
+            late ? give_up(ctx, requests[i], timeout_ms, why) : take_result(requests[i], why);
+        first = first == HORON_OK ? status : first;
+        if (requests[i]->callback)
+            wait_for_engine(requests[i]);
+        horon_request_unref(requests[i]);
+    }
+    if (requests != few)
+        horon_free(requests);
+    return first;
+}
+
+static horon_status_t exchange(struct horon_context *ctx, struct horon_engine_team *team,
+                               const horon_descriptor_t *descs, size_t n, int64_t timeout_ms,
+                               struct horon_error *error)
+{
+    return are_kept(descs, n) && horon_token_try(ctx)
+               ? exchange_here(ctx, team, descs, n, timeout_ms, error)
+               : exchange_posted(ctx, team, descs, n, timeout_ms, error);
 }
 
 /* @p error is the thread's */
@@ -234,34 +337,53 @@ static horon_status_t run_on(struct horon_context *ctx, struct horon_engine_team
     if (readable && !desc->dst && !desc->alloc && learns_output(team, desc))
         return horon_error_set(error, HORON_ERR_INVALID, "horon_run() of %s needs dst or alloc",
                                horon_verb_name((horon_verb_t)desc->verb));
+    if (readable && desc->verb < HORON_VERB_COUNT && horon_verb_rows[desc->verb].paired)
+        return exchange(ctx, team, desc, 1, timeout_ms, error);
     if (!readable || !(desc->flags & HORON_IN_ORDER) || !horon_token_try(ctx))
         return horon_team_run(ctx, team, desc, false, timeout_ms, error);
     return run_here(ctx, team, desc, timeout_ms, error);
 }
 
 /* Likewise */
-static horon_status_t run(struct horon_context *ctx, const horon_descriptor_t *desc,
-                          int64_t timeout_ms, struct horon_error *error)
+static horon_status_t run(struct horon_context *ctx, const horon_descriptor_t *descs, size_t n,
+                          bool messages, int64_t timeout_ms, struct horon_error *error)
 {
     struct horon_engine_team *team;
     horon_status_t status = horon_context_refuse(ctx, true);
     if (status == HORON_OK)
-        status = horon_context_find_team(ctx, desc, &team);
+        status = horon_context_find_team(ctx, descs, &team);
     if (status != HORON_OK)
         return status;
-    status = run_on(ctx, team, desc, timeout_ms, error);
+    status = messages ? exchange(ctx, team, descs, n, timeout_ms, error)
+                      : run_on(ctx, team, descs, timeout_ms, error);
     horon_team_unref(team);
+    return status;
+}
+
+/* @return the status */
+static horon_status_t tell(horon_status_t status, char *error_text, size_t error_bytes)
+{
+    if (status != HORON_OK)
+        horon_error_copy_text(horon_thread_error(), error_text, error_bytes);
+    else if (error_text && error_bytes > 0)
+        error_text[0] = 0;
     return status;
 }
 
 horon_status_t horon_run(horon_context_t *ctx, const horon_descriptor_t *desc, int64_t timeout_ms,
                          char *error_text, size_t error_bytes)
 {
-    struct horon_error *error = horon_thread_error();
-    horon_status_t status = run(ctx, desc, timeout_ms, error);
-    if (status != HORON_OK)
-        horon_error_copy_text(error, error_text, error_bytes);
-    else if (error_text && error_bytes > 0)
-        error_text[0] = 0;
-    return status;
+    return tell(run(ctx, desc, 1, false, timeout_ms, horon_thread_error()), error_text,
+                error_bytes);
+}
+
+horon_status_t horon_exchange(horon_context_t *ctx, const horon_descriptor_t *messages, size_t n,
+                              int64_t timeout_ms, char *error_text, size_t error_bytes)
+{
+    horon_status_t status = HORON_OK;
+    if (n > 0 && !messages)
+        status = horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "the messages are NULL");
+    else if (n > 0)
+        status = run(ctx, messages, n, true, timeout_ms, horon_thread_error());
+    return tell(status, error_text, error_bytes);
 }

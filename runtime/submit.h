@@ -22,6 +22,11 @@ horon_status_t horon_context_make_request(struct horon_context *ctx, struct horo
 void horon_request_launch(struct horon_request *request);
 /** Counts, marks and posts it; nobody is woken. @return OK | ERR_MEMORY | ERR_DUPLICATE */
 horon_status_t horon_request_post(struct horon_context *ctx, struct horon_request *request);
+/** Submits @p n >= 1 of one team: a group, as horon_submit_group() does, or messages, of which
+ * nobody has a handle. @return OK | ERR_INVALID | ERR_MEMORY, nothing is begun */
+horon_status_t horon_team_submit_all(struct horon_context *ctx, struct horon_engine_team *team,
+                                     const horon_descriptor_t *descs, size_t n, bool messages,
+                                     horon_request_t **reqs);
 /** As horon_run() once nothing is refused, on any team, past the mailbox never. @p error is the
  * thread's. @param own  horon's: it counts as none of those that may be in flight */
 horon_status_t horon_team_run(struct horon_context *ctx, struct horon_engine_team *team,

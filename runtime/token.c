@@ -222,8 +222,9 @@ static unsigned turns_per_look(const struct horon_context *ctx, bool spins)
     return spins && ctx->host.shape.local_size > 1 ? SPINS_PER_LINK_LOOK : 1;
 }
 
-void horon_request_drive(struct horon_context *ctx, struct horon_request *request,
-                         uint64_t deadline_ns)
+/* In order: mostly it moves by the flags of this host. */
+static void drive_ordered(struct horon_context *ctx, struct horon_request *request,
+                          uint64_t deadline_ns)
 {
     struct horon_patience patience = patience_of_driver(ctx);
     const bool spins = patience.spin_ns > 0;
@@ -271,7 +272,7 @@ struct wait {
 /* Can the wait go on with it, once all before it are over? */
 static bool may_follow(const struct wait *wait, const struct horon_request *request)
 {
-    return request && request->context == wait->ctx &&
+    return request && (request->context == wait->ctx || request->nobodys) &&
            atomic_load_explicit(&request->state, memory_order_relaxed) != HORON_REQUEST_IDLE;
 }
 
@@ -364,6 +365,20 @@ static void drive(struct horon_context *ctx, struct wait *wait, uint64_t deadlin
         else if (!horon_patience_go_on(&patience, &now) || now >= deadline_ns)
             return;
     }
+}
+
+void horon_requests_drive(struct horon_context *ctx, struct horon_request *const *requests,
+                          size_t n, uint64_t deadline_ns)
+{
+    struct wait wait = {ctx, requests, NULL, n, 0, {0, HORON_OK}};
+    assert(n > 0 && requests[0]->nobodys);
+    if (requests[0]->in_order && !horon_request_ended(requests[0])) {
+        drive_ordered(ctx, requests[0], deadline_ns);
+        return;
+    }
+    drive(ctx, &wait, deadline_ns);
+    if (is_over(&wait))
+        see_off_others(ctx);
 }
 
 static int futex(_Atomic uint32_t *word, int operation, uint32_t value,

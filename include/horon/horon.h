@@ -236,7 +236,7 @@ typedef void (*horon_log_fn_t)(void *arg, horon_log_level_t level, const char *t
  * Thread: the context's own, with no lock held. Keep it short: while it runs, operations move on in
  * threads that wait only, and slowly. It may submit, start, test and release @p req; it must not
  * wait (refused with ERR_INVALID) or destroy the context. @p req is NULL if the operation was begun
- * by horon_run(), which returns after the callback.
+ * by horon_run() or horon_exchange(), which return after the callback.
  */
 typedef void (*horon_callback_fn_t)(void *arg, horon_request_t *req, horon_status_t status);
 
@@ -605,6 +605,21 @@ HORON_API horon_status_t horon_submit_group(horon_context_t *ctx, const horon_de
  */
 HORON_API horon_status_t horon_run(horon_context_t *ctx, const horon_descriptor_t *desc,
                                    int64_t timeout_ms, char *error_text, size_t error_bytes);
+
+/**
+ * Exchanges messages: begins @p n HORON_SENDs and HORON_RECVs of one process set, and returns when
+ * all have ended. None waits for another, so that ranks which send to each other in a ring, each by
+ * one call, all get on. Returns as horon_run(); of several that fail, what the first one among
+ * @p messages failed with. If one is refused none is begun. The buffers are the caller's again in
+ * any case.
+ * @param messages  [n], one behind another as struct_bytes says, which all have alike
+ * Blocks: until all are done or @p timeout_ms, after which it fails the process set, as
+ * horon_run(). Cost: with one send and one receive that of a call less; no other thread is woken.
+ * Source: MPI_Sendrecv, for any number of messages.
+ */
+HORON_API horon_status_t horon_exchange(horon_context_t *ctx, const horon_descriptor_t *messages,
+                                        size_t n, int64_t timeout_ms, char *error_text,
+                                        size_t error_bytes);
 
 /**
  * Prepares an operation that will be started many times with the same buffers. Errors as

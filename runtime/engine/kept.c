@@ -27,11 +27,13 @@ static horon_status_t make(struct horon_engine_team *team, const horon_descripto
     if (!request)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a request");
     const horon_status_t status = horon_request_init(request, desc, team, names, error);
-    if (status != HORON_OK)
+    if (status != HORON_OK) {
         horon_kept_free(request, names);
-    else
-        *request_out = request;
-    return status;
+        return status;
+    }
+    request->nobodys = true;
+    *request_out = request;
+    return HORON_OK;
 }
 
 horon_status_t horon_kept_take(struct horon_engine_team *team, const horon_descriptor_t *desc,

@@ -12,10 +12,15 @@
 
 #include "engine/request.h"
 
+struct horon_engine;
+
 /** A request, IDLE, of @p desc: as horon_request_init() makes it. It is the caller's, until it puts
  * or frees it. @param request_out likewise set on OK only */
 horon_status_t horon_kept_take(struct horon_engine_team *team, const horon_descriptor_t *desc,
                                struct horon_request **request_out, struct horon_error *error);
+/** Begins a message as if it had been posted, and taken after all that was posted before it. It may
+ * have ended then; its state says so. */
+void horon_engine_start_now(struct horon_engine *engine, struct horon_request *message);
 /** Its run has ended well, for its submitter, too; or was not begun. It is freed if its team was
  * removed meanwhile. */
 void horon_kept_put(struct horon_engine_team *team, struct horon_request *request);

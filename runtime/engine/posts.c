@@ -5,6 +5,7 @@
  * to wait for; reversed, it is the order of posting. Once closed it holds a mark, and every push
  * fails.
  */
+#include "engine/kept.h"
 #include "engine/messages.h"
 
 bool horon_engine_post_chain(struct horon_engine *engine, struct horon_post *first,
@@ -306,6 +307,15 @@ bool horon_engine_take_posts(struct horon_engine *engine)
         return moved;
     empty_mailbox(engine);
     return true; /* a join begins with the next turn */
+}
+
+void horon_engine_start_now(struct horon_engine *engine, struct horon_request *message)
+{
+    HORON_ASSERT_OWNER(engine->options.owner);
+    assert(message->paired);
+    if (!engine->leaving && horon_engine_has_post(engine))
+        empty_mailbox(engine);
+    start(engine, message);
 }
 
 void horon_engine_close_mailbox(struct horon_engine *engine)

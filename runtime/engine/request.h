@@ -93,7 +93,7 @@ struct horon_request {
     bool asked;          /* ranks were asked whether they lack it, for a warning */
     bool warned;         /* a warning named it: its end is worth a line, too */
     bool dropping;       /* released while in flight: its handle goes when it ends */
-    bool nobodys;        /* of horon_run(): nobody has a handle of it */
+    bool nobodys;        /* of run.c: nobody has a handle of it */
     bool own;            /* horon's: INFLIGHT_MAX ignores it; it goes before a join not begun */
     bool joins;          /* it is no operation: this rank joins */
     bool output_refused; /* there was no memory for what it gave */
