@@ -237,6 +237,14 @@ static int run_blocking(struct perf_job *job)
     return status == HORON_OK ? 0 : refused(job->peer, "horon_run", status, why);
 }
 
+static int run_messages(struct perf_job *job)
+{
+    char why[HORON_ERROR_TEXT_BYTES];
+    const horon_status_t status =
+        horon_exchange(job->peer->context, job->descriptors, job->n, -1, why, sizeof why);
+    return status == HORON_OK ? 0 : refused(job->peer, "horon_exchange", status, why);
+}
+
 static int horon_job_run(struct perf_job *job)
 {
     if (job->n == 0) {
@@ -246,6 +254,9 @@ static int horon_job_run(struct perf_job *job)
         return run_persistent(job);
     }
     const struct perf_options *const options = job->peer->options;
+    if (options->verb == HORON_SEND && options->sets == 0) { /* all of one set */
+        return run_messages(job);
+    }
     return options->named || options->group || job->n > 1 ? run_submitted(job) : run_blocking(job);
 }
 
