@@ -49,10 +49,9 @@ static bool is_readable(const horon_descriptor_t *desc)
     return desc && desc->struct_bytes >= offsetof(horon_descriptor_t, dst_count);
 }
 
-/* As horon_request_describe() says it, as far as a descriptor tells that is not checked yet.
- * @param why a copy: it may be the thread's own */
-HORON_SELDOM static horon_status_t refuse_described(struct horon_error why,
-                                                    const horon_descriptor_t *desc)
+/* As horon_request_describe() says it, as far as a descriptor tells that is not checked yet. */
+HORON_SELDOM horon_status_t horon_refuse_described(struct horon_error why,
+                                                   const horon_descriptor_t *desc)
 {
     char what[WHAT_BYTES] = "an operation", shown[WHAT_BYTES - 32];
     const bool has_verb = is_readable(desc) && desc->verb < HORON_VERB_COUNT;
@@ -74,14 +73,14 @@ horon_status_t horon_context_find_team(struct horon_context *ctx, const horon_de
         const horon_status_t found =
             horon_process_set_take(ctx, desc->process_set, &team, horon_thread_error());
         if (found != HORON_OK)
-            return refuse_described(*horon_thread_error(), desc);
+            return horon_refuse_described(*horon_thread_error(), desc);
     }
     const struct horon_error *failure = horon_team_failure(team);
     if (!failure) {
         *team_out = team;
         return HORON_OK;
     }
-    const horon_status_t status = refuse_described(*failure, desc);
+    const horon_status_t status = horon_refuse_described(*failure, desc);
     horon_team_unref(team);
     return status;
 }
@@ -149,7 +148,7 @@ horon_status_t horon_context_make_request(struct horon_context *ctx, struct horo
     horon_status_t status = horon_request_create(
         &ctx->pool, desc, team, horon_engine_names(ctx->engine), request_out, horon_thread_error());
     if (status != HORON_OK)
-        return refuse_described(*horon_thread_error(), desc);
+        return horon_refuse_described(*horon_thread_error(), desc);
     assert(atomic_load_explicit(&(*request_out)->refs, memory_order_relaxed) == 1);
     (*request_out)->context = ctx;
     horon_context_ref(ctx);
@@ -272,7 +271,7 @@ static horon_status_t check_message(const struct horon_request *request, bool sa
     struct horon_error *error = horon_thread_error();
     if (!same_set)
         return horon_error_set(error, HORON_ERR_INVALID,
-                               "messages that are exchanged are of one process set");
+                               "messages that run together are of one process set");
     if (!request->paired)
         return horon_error_set(error, HORON_ERR_INVALID, "%s is no message: it has no other end",
                                horon_verb_of(&request->op.agreed)->name);
@@ -291,7 +290,7 @@ static horon_status_t make_group(struct horon_context *ctx, struct horon_engine_
         struct horon_request **request = &reqs[*made_out];
         if (desc->struct_bytes != descs->struct_bytes)
             return horon_error_set(horon_thread_error(), HORON_ERR_INVALID,
-                                   "the descriptors of a group differ in struct_bytes");
+                                   "the descriptors differ in struct_bytes");
         status = horon_context_make_request(ctx, team, desc, request);
         if (status != HORON_OK)
             return status;

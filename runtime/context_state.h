@@ -88,8 +88,7 @@ bool horon_token_look(struct horon_context *ctx);
 void horon_token_release(struct horon_context *ctx);
 /** Likewise for the progress thread, which watches its sockets and is about to sleep. */
 void horon_token_release_armed(struct horon_context *ctx);
-/** With the token in hand: drives requests of horon_run(), one in order or messages, to their end,
- * the deadline, or time to sleep. */
+/** With the token in hand: drives what run.c began, to its end, the deadline, or time to sleep. */
 void horon_requests_drive(struct horon_context *ctx, struct horon_request *const *requests,
                           size_t n, uint64_t deadline_ns);
 /** engine_options.wake_waiters */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * horon_run(): one operation from its beginning to its end, by the thread that calls. In order and
- * alone it is begun and driven here and now, and mostly over at once; else it is posted and waited
- * for. Past its time limit it is withdrawn, or, where the other ranks run it, given up with its
- * process set.
+ * horon_run() and horon_run_messages(): from the beginning to the end, by the thread that calls. If
+ * no other thread drives, an operation in order that is alone, and messages, are begun and driven
+ * here and now, and are mostly over at once. All else is posted and waited for. Past its time limit
+ * it is withdrawn, or, where the other ranks run it, given up with its process set.
  */
 #include "submit.h"
 #include "wait.h"
@@ -234,7 +234,7 @@ static horon_status_t run_here(struct horon_context *ctx, struct horon_engine_te
     const horon_status_t status = horon_kept_take(team, desc, &request, error);
     if (status != HORON_OK) {
         horon_token_release(ctx);
-        return status;
+        return horon_refuse_described(*error, desc);
     }
     launch(request);
     const horon_status_t begun = horon_engine_run_now(ctx->engine, request);
@@ -251,9 +251,10 @@ static horon_status_t run_here(struct horon_context *ctx, struct horon_engine_te
 
 /* ---- messages ------------------------------------------------------------------------------- */
 
-/* One of each verb at most: for more no request is kept (kept.h). */
+/* A team keeps one request a verb (kept.h). */
 #define KEPT_MAX 2
 
+/* Is there a kept request for each of them? */
 static bool are_kept(const horon_descriptor_t *descs, size_t n)
 {
     bool kept = n <= KEPT_MAX;
@@ -265,9 +266,9 @@ static bool are_kept(const horon_descriptor_t *descs, size_t n)
 }
 
 /* All are made before one is begun. With the token, which it releases. */
-static horon_status_t exchange_here(struct horon_context *ctx, struct horon_engine_team *team,
-                                    const horon_descriptor_t *descs, size_t n, int64_t timeout_ms,
-                                    struct horon_error *error)
+static horon_status_t run_messages_here(struct horon_context *ctx, struct horon_engine_team *team,
+                                        const horon_descriptor_t *descs, size_t n,
+                                        int64_t timeout_ms, struct horon_error *error)
 {
     struct horon_request *requests[KEPT_MAX];
     horon_status_t status = HORON_OK;
@@ -277,10 +278,11 @@ static horon_status_t exchange_here(struct horon_context *ctx, struct horon_engi
         made += status == HORON_OK;
     }
     if (status != HORON_OK) {
+        const horon_descriptor_t *refused = &descs[made];
         while (made > 0)
             horon_kept_put(team, requests[--made]);
         horon_token_release(ctx);
-        return status;
+        return horon_refuse_described(*error, refused);
     }
     for (size_t i = 0; i < n; i++) {
         launch(requests[i]);
@@ -289,10 +291,10 @@ static horon_status_t exchange_here(struct horon_context *ctx, struct horon_engi
     return drive_now(ctx, requests, n, timeout_ms, error);
 }
 
-/* What other threads may drive, too: posted, and waited for. */
-static horon_status_t exchange_posted(struct horon_context *ctx, struct horon_engine_team *team,
-                                      const horon_descriptor_t *descs, size_t n, int64_t timeout_ms,
-                                      struct horon_error *error)
+/* Another thread drives, or no request is kept for each: they are posted, and waited for. */
+static horon_status_t run_messages_posted(struct horon_context *ctx, struct horon_engine_team *team,
+                                          const horon_descriptor_t *descs, size_t n,
+                                          int64_t timeout_ms, struct horon_error *error)
 {
     struct horon_waited waited;
     horon_request_t *few[16], **requests = few;
@@ -319,13 +321,13 @@ static horon_status_t exchange_posted(struct horon_context *ctx, struct horon_en
     return first;
 }
 
-static horon_status_t exchange(struct horon_context *ctx, struct horon_engine_team *team,
-                               const horon_descriptor_t *descs, size_t n, int64_t timeout_ms,
-                               struct horon_error *error)
+static horon_status_t run_messages(struct horon_context *ctx, struct horon_engine_team *team,
+                                   const horon_descriptor_t *descs, size_t n, int64_t timeout_ms,
+                                   struct horon_error *error)
 {
     return are_kept(descs, n) && horon_token_try(ctx)
-               ? exchange_here(ctx, team, descs, n, timeout_ms, error)
-               : exchange_posted(ctx, team, descs, n, timeout_ms, error);
+               ? run_messages_here(ctx, team, descs, n, timeout_ms, error)
+               : run_messages_posted(ctx, team, descs, n, timeout_ms, error);
 }
 
 /* @p error is the thread's */
@@ -338,7 +340,7 @@ static horon_status_t run_on(struct horon_context *ctx, struct horon_engine_team
         return horon_error_set(error, HORON_ERR_INVALID, "horon_run() of %s needs dst or alloc",
                                horon_verb_name((horon_verb_t)desc->verb));
     if (readable && desc->verb < HORON_VERB_COUNT && horon_verb_rows[desc->verb].paired)
-        return exchange(ctx, team, desc, 1, timeout_ms, error);
+        return run_messages(ctx, team, desc, 1, timeout_ms, error);
     if (!readable || !(desc->flags & HORON_IN_ORDER) || !horon_token_try(ctx))
         return horon_team_run(ctx, team, desc, false, timeout_ms, error);
     return run_here(ctx, team, desc, timeout_ms, error);
@@ -354,7 +356,7 @@ static horon_status_t run(struct horon_context *ctx, const horon_descriptor_t *d
         status = horon_context_find_team(ctx, descs, &team);
     if (status != HORON_OK)
         return status;
-    status = messages ? exchange(ctx, team, descs, n, timeout_ms, error)
+    status = messages ? run_messages(ctx, team, descs, n, timeout_ms, error)
                       : run_on(ctx, team, descs, timeout_ms, error);
     horon_team_unref(team);
     return status;
@@ -377,8 +379,9 @@ horon_status_t horon_run(horon_context_t *ctx, const horon_descriptor_t *desc, i
                 error_bytes);
 }
 
-horon_status_t horon_exchange(horon_context_t *ctx, const horon_descriptor_t *messages, size_t n,
-                              int64_t timeout_ms, char *error_text, size_t error_bytes)
+horon_status_t horon_run_messages(horon_context_t *ctx, const horon_descriptor_t *messages,
+                                  size_t n, int64_t timeout_ms, char *error_text,
+                                  size_t error_bytes)
 {
     horon_status_t status = HORON_OK;
     if (n > 0 && !messages)

@@ -14,6 +14,9 @@ horon_status_t horon_context_refuse(struct horon_context *ctx, bool waits);
  * where it is refused. @return OK | ERR_INVALID | why the team has failed */
 horon_status_t horon_context_find_team(struct horon_context *ctx, const horon_descriptor_t *desc,
                                        struct horon_engine_team **team_out);
+/** Refuses an operation, for @p why, a copy: it may be the thread's own. The text says which
+ * operation, as far as @p desc tells. @return the status */
+horon_status_t horon_refuse_described(struct horon_error why, const horon_descriptor_t *desc);
 /** A request of this context. */
 horon_status_t horon_context_make_request(struct horon_context *ctx, struct horon_engine_team *team,
                                           const horon_descriptor_t *desc,

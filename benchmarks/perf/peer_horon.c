@@ -241,8 +241,8 @@ static int run_messages(struct perf_job *job)
 {
     char why[HORON_ERROR_TEXT_BYTES];
     const horon_status_t status =
-        horon_exchange(job->peer->context, job->descriptors, job->n, -1, why, sizeof why);
-    return status == HORON_OK ? 0 : refused(job->peer, "horon_exchange", status, why);
+        horon_run_messages(job->peer->context, job->descriptors, job->n, -1, why, sizeof why);
+    return status == HORON_OK ? 0 : refused(job->peer, "horon_run_messages", status, why);
 }
 
 static int horon_job_run(struct perf_job *job)

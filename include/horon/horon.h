@@ -236,7 +236,7 @@ typedef void (*horon_log_fn_t)(void *arg, horon_log_level_t level, const char *t
  * Thread: the context's own, with no lock held. Keep it short: while it runs, operations move on in
  * threads that wait only, and slowly. It may submit, start, test and release @p req; it must not
  * wait (refused with ERR_INVALID) or destroy the context. @p req is NULL if the operation was begun
- * by horon_run() or horon_exchange(), which return after the callback.
+ * by horon_run() or horon_run_messages(), which return after the callback.
  */
 typedef void (*horon_callback_fn_t)(void *arg, horon_request_t *req, horon_status_t status);
 
@@ -607,19 +607,21 @@ HORON_API horon_status_t horon_run(horon_context_t *ctx, const horon_descriptor_
                                    int64_t timeout_ms, char *error_text, size_t error_bytes);
 
 /**
- * Exchanges messages: begins @p n HORON_SENDs and HORON_RECVs of one process set, and returns when
- * all have ended. None waits for another, so that ranks which send to each other in a ring, each by
- * one call, all get on. Returns as horon_run(); of several that fail, what the first one among
- * @p messages failed with. If one is refused none is begun. The buffers are the caller's again in
- * any case.
+ * Runs messages: begins @p n HORON_SENDs and HORON_RECVs of one process set, and returns when all
+ * have ended. None waits for another one of them, so ranks that send to each other in a ring, each
+ * by one call, all get on. Returns as horon_run(); if several fail, what the first of them among
+ * @p messages failed with. If one is refused none is begun. In any case the buffers are the
+ * caller's again. None at all, n = 0, is OK.
  * @param messages  [n], one behind another as struct_bytes says, which all have alike
  * Blocks: until all are done or @p timeout_ms, after which it fails the process set, as
- * horon_run(). Cost: with one send and one receive that of a call less; no other thread is woken.
+ * horon_run(). Cost: one send and one receive take less than a horon_submit() of each and a
+ * horon_wait_all(). If they run at once, in this thread, they do not count for INFLIGHT_MAX.
  * Source: MPI_Sendrecv, for any number of messages.
  */
-HORON_API horon_status_t horon_exchange(horon_context_t *ctx, const horon_descriptor_t *messages,
-                                        size_t n, int64_t timeout_ms, char *error_text,
-                                        size_t error_bytes);
+HORON_API horon_status_t horon_run_messages(horon_context_t *ctx,
+                                            const horon_descriptor_t *messages, size_t n,
+                                            int64_t timeout_ms, char *error_text,
+                                            size_t error_bytes);
 
 /**
  * Prepares an operation that will be started many times with the same buffers. Errors as
@@ -747,8 +749,8 @@ HORON_API int32_t horon_join_last(const horon_request_t *join);
 /** @return ranks that had joined and gave nothing to this operation, which has ended; else 0. */
 HORON_API int32_t horon_request_joined(const horon_request_t *req);
 
-/** @return why the last call on @p ctx by this thread was refused, or horon_run() failed; "" if
- * neither. Valid until this thread's next call on any context. */
+/** @return why the last call on @p ctx by this thread was refused, or why what it ran failed;
+ * "" if neither. Valid until this thread's next call on any context. */
 HORON_API const char *horon_last_error(const horon_context_t *ctx);
 
 /**

@@ -2,7 +2,7 @@
 /*
  * Requests that are made again instead of anew: a caller mostly asks for what it asked for before,
  * with the same buffers or others, and what was checked, filled and hashed for that counts still.
- * What does so is kept by a team for horon_run() (kept.h), and by the pool for all others.
+ * What does so is kept by a team for run.c (kept.h), and by the pool for all others.
  *
  * Thread: of a request that nobody else has, any.
  */

@@ -134,9 +134,10 @@ bool horon_engine_may_move(const struct horon_engine *engine, const struct horon
  * it owes (exec/owed_ring.h), the release of the token pays. @return OK, it has ended well and was
  * never in flight: its state does not tell | IN_PROGRESS, as its state says | AGAIN, post it */
 horon_status_t horon_engine_run_now(struct horon_engine *engine, struct horon_request *request);
+/** Begins a message as if it had been posted, behind all that was. Its state says if it ended. */
+void horon_engine_start_now(struct horon_engine *engine, struct horon_request *message);
 /** Advances only the lane of a team that a request is in. @return true if anything moved */
 bool horon_engine_advance(struct horon_engine_team *team, bool in_order);
-
 /** What this rank must be rung for while nobody makes progress: HORON_WAKE_* bits. */
 uint32_t horon_engine_wants(const struct horon_engine *engine);
 /** After how long it must look again, since a backend wakes nobody; 0: it need not. */
@@ -145,7 +146,6 @@ uint64_t horon_engine_interval_ns(const struct horon_engine *engine);
 uint64_t horon_engine_ends(const struct horon_engine *engine);
 /** Requests taken from the mailbox and not ended. */
 size_t horon_engine_in_flight(const struct horon_engine *engine);
-
 /** Is something left that only a turn of this rank moves: input that the poller has found, or what
  * horon_engine_has_unsent() says? @param even_if_full  also what links cannot take now */
 bool horon_engine_leaves_work(const struct horon_engine *engine, bool even_if_full);

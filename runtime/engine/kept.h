@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests of horon_run() that their team keeps, the last one of each verb: a caller mostly runs
- * what it ran before, with the same buffers or others. What was checked, filled and hashed for that
- * is then not made anew; only the buffers are looked at again. A request that flies is not kept:
- * it is taken out, and put back once it has ended well.
+ * Requests of run.c that their team keeps, the last one of each verb: a caller mostly runs what it
+ * ran before, with the same buffers or others. What was checked, filled and hashed for that is then
+ * not made anew; only the buffers are looked at again. A request that flies is not kept: it is
+ * taken out, and put back once it has ended well.
  *
  * Owner: the thread that holds the progress token.
  */
@@ -12,17 +12,12 @@
 
 #include "engine/request.h"
 
-struct horon_engine;
-
 /** A request, IDLE, of @p desc: as horon_request_init() makes it. It is the caller's, until it puts
  * or frees it. @param request_out likewise set on OK only */
 horon_status_t horon_kept_take(struct horon_engine_team *team, const horon_descriptor_t *desc,
                                struct horon_request **request_out, struct horon_error *error);
-/** Begins a message as if it had been posted, and taken after all that was posted before it. It may
- * have ended then; its state says so. */
-void horon_engine_start_now(struct horon_engine *engine, struct horon_request *message);
-/** Its run has ended well, for its submitter, too; or was not begun. It is freed if its team was
- * removed meanwhile. */
+/** Gives it back: it was not begun, or has ended well, and its submitter has seen that. It is freed
+ * if its team was removed meanwhile. */
 void horon_kept_put(struct horon_engine_team *team, struct horon_request *request);
 /** Instead, however it ended. Thread: any. */
 void horon_kept_free(struct horon_request *request, struct horon_names *names);

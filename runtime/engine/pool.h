@@ -3,7 +3,7 @@
  * Requests of a context that were released, kept for the next submissions: a steady cycle allocates
  * nothing. Of each verb the last one in order, or message, stays as it was made, since a caller
  * mostly submits what it submitted before, with the same buffers or others: then it is made again
- * instead of anew. (What horon_run() carries out past the mailbox is kept by its team: kept.h.)
+ * instead of anew. (What run.c carries out past the mailbox is kept by its team: kept.h.)
  */
 #ifndef HORON_ENGINE_POOL_H
 #define HORON_ENGINE_POOL_H

@@ -5,7 +5,6 @@
  * to wait for; reversed, it is the order of posting. Once closed it holds a mark, and every push
  * fails.
  */
-#include "engine/kept.h"
 #include "engine/messages.h"
 
 bool horon_engine_post_chain(struct horon_engine *engine, struct horon_post *first,

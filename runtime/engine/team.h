@@ -118,7 +118,7 @@ struct horon_engine_team {
     struct horon_team_join join;
     bool joining; /* a rank has joined, or this one is about to */
     struct horon_team_messages messages;
-    struct horon_request *kept[HORON_VERB_COUNT]; /* of horon_run(), by verb, or NULL; kept.c */
+    struct horon_request *kept[HORON_VERB_COUNT]; /* of run.c, by verb, or NULL; kept.c */
 
     _Atomic uint32_t failed; /* enum horon_team_end */
     struct horon_error failure;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * horon_exchange() and messages by horon_run(), which the caller's thread begins itself: in a ring
- * and with all neighbours, by threads that take turns at it, behind what was submitted before, with
- * a callback; what is refused; past its time limit; and with a process that dies. On one host and
- * with each process as a host of its own.
+ * horon_run_messages() and messages by horon_run(), which the caller's thread begins itself: in a
+ * ring and with all neighbours, by threads that take turns at it, behind what was submitted before,
+ * with a callback; in a process set; what is refused; past its time limit; and with a process that
+ * dies. On one host and with each process as a host of its own.
  */
 #undef NDEBUG
 #include "multi/job.h"
@@ -73,15 +73,15 @@ static void go_round(horon_context_t *ctx, void *arg, struct job_report *report)
             out[k] = value(rank, round, k);
             in[k] = -1;
         }
-        RANK_MUST(horon_exchange(ctx, both + round % 2, 2, -1, report->text,
-                                 HORON_ERROR_TEXT_BYTES) == HORON_OK);
+        RANK_MUST(horon_run_messages(ctx, both + round % 2, 2, -1, report->text,
+                                     HORON_ERROR_TEXT_BYTES) == HORON_OK);
         RANK_MUST(report->text[0] == 0);
         for (uint64_t k = 0; k < count; k++)
             RANK_MUST(in[k] == value(before, round, k));
     }
 }
 
-static void test_exchange_in_a_ring_gets_on(void **state)
+static void test_run_messages_in_a_ring_get_on(void **state)
 {
     (void)state;
     for (int size = 2; size <= RANKS; size++)
@@ -102,27 +102,24 @@ static void go_to_all(horon_context_t *ctx, void *arg, struct job_report *report
         size_t n = 0;
         for (int i = 0; i < EACH * size; i++) {
             const int peer = i % size;
-            const uint64_t count = i % 3 ? SHORT : LONG;
+            const uint64_t count = i / size % 2 ? SHORT : LONG; /* as the peer's of that tag */
             memset(in[i], 0, sizeof in[i]);
             if (peer == rank)
                 continue;
             messages[n++] = message(HORON_SEND, peer, (uint64_t)(i / size), out, count);
             messages[n++] = message(HORON_RECV, peer, (uint64_t)(i / size), in[i], count);
         }
-        /* of one tag to one peer, both ends count alike */
-        for (size_t i = 0; i < n; i++)
-            messages[i].count = messages[i].tag % 2 ? SHORT : LONG;
-        RANK_MUST(horon_exchange(ctx, messages, n, -1, report->text, HORON_ERROR_TEXT_BYTES) ==
+        RANK_MUST(horon_run_messages(ctx, messages, n, -1, report->text, HORON_ERROR_TEXT_BYTES) ==
                   HORON_OK);
         for (int i = 0; i < EACH * size; i++) {
             const uint64_t last = (i / size % 2 ? SHORT : LONG) - 1;
             RANK_MUST(i % size == rank || in[i][last] == value(i % size, 0, last));
         }
     }
-    RANK_MUST(horon_exchange(ctx, NULL, 0, -1, NULL, 0) == HORON_OK);
+    RANK_MUST(horon_run_messages(ctx, NULL, 0, -1, NULL, 0) == HORON_OK);
 }
 
-static void test_exchange_with_all_gets_on(void **state)
+static void test_run_messages_with_all_get_on(void **state)
 {
     (void)state;
     in_both_places(RANKS, go_to_all);
@@ -146,7 +143,7 @@ static void *exchange_again(void *arg)
                                            message(HORON_RECV, other, user->tag, in, SHORT)};
         for (int i = 0; i < SHORT; i++)
             out[i] = value(rank, round, (uint64_t)i + user->tag);
-        user->well = horon_exchange(user->ctx, both, 2, -1, NULL, 0) == HORON_OK;
+        user->well = horon_run_messages(user->ctx, both, 2, -1, NULL, 0) == HORON_OK;
         for (int i = 0; i < SHORT && user->well; i++)
             user->well = in[i] == value(other, round, (uint64_t)i + user->tag);
     }
@@ -170,7 +167,7 @@ static void exchange_by_threads(horon_context_t *ctx, void *arg, struct job_repo
     meet(ctx);
 }
 
-static void test_exchange_by_threads_gets_on(void **state)
+static void test_run_messages_by_threads_get_on(void **state)
 {
     (void)state;
     in_both_places(2, exchange_by_threads);
@@ -191,7 +188,7 @@ static void follow_the_submitted(horon_context_t *ctx, void *arg, struct job_rep
         desc.src = desc.dst = &data[1];
         RANK_MUST(horon_run(ctx, &desc, -1, NULL, 0) == HORON_OK);
         desc.src = desc.dst = &data[2];
-        RANK_MUST(horon_exchange(ctx, &desc, 1, -1, NULL, 0) == HORON_OK);
+        RANK_MUST(horon_run_messages(ctx, &desc, 1, -1, NULL, 0) == HORON_OK);
         RANK_MUST(horon_wait(first, HORON_HOST_DONE, -1) == HORON_OK);
         horon_release(first);
         for (int i = 0; i < 3; i++)
@@ -200,7 +197,7 @@ static void follow_the_submitted(horon_context_t *ctx, void *arg, struct job_rep
     meet(ctx);
 }
 
-static void test_exchange_follows_what_was_submitted(void **state)
+static void test_run_messages_follow_what_was_submitted(void **state)
 {
     (void)state;
     in_both_places(2, follow_the_submitted);
@@ -229,16 +226,48 @@ static void call_back(horon_context_t *ctx, void *arg, struct job_report *report
             all[i].callback = count_call;
             all[i].callback_arg = &calls;
         }
-        RANK_MUST(horon_exchange(ctx, all, (size_t)n, -1, NULL, 0) == HORON_OK);
+        RANK_MUST(horon_run_messages(ctx, all, (size_t)n, -1, NULL, 0) == HORON_OK);
         RANK_MUST(calls == n && in[0] == 1 - rank && (n == 2 || in[1] == 1 - rank));
     }
     meet(ctx);
 }
 
-static void test_exchange_calls_back_before_it_returns(void **state)
+static void test_run_messages_call_back_before_it_returns(void **state)
 {
     (void)state;
     job_run(2, NULL, call_back, NULL);
+}
+
+/* ---- In a process set ----------------------------------------------------------------------- */
+
+/* Its ranks have other numbers there; and once it is removed it takes none any more. */
+static void run_in_a_set(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    static const int32_t members[] = {3, 1};
+    const int rank = horon_rank(ctx), own = rank == 3;
+    int32_t out = rank, in = -1, set;
+    (void)arg;
+    RANK_MUST(horon_process_set_add(ctx, members, 2, -1, &set) == HORON_OK);
+    horon_descriptor_t both[] = {message(HORON_SEND, 1 - own, 2, &out, 1),
+                                 message(HORON_RECV, 1 - own, 2, &in, 1)};
+    both[0].process_set = both[1].process_set = set;
+    for (int round = 0; rank % 2 && round < ROUNDS / 10; round++) {
+        in = -1;
+        RANK_MUST(horon_run_messages(ctx, both, 2, -1, report->text, HORON_ERROR_TEXT_BYTES) ==
+                  HORON_OK);
+        RANK_MUST(in == 4 - rank);
+    }
+    RANK_MUST(horon_process_set_remove(ctx, set, -1) == HORON_OK);
+    RANK_MUST(horon_run_messages(ctx, both, 2, -1, report->text, HORON_ERROR_TEXT_BYTES) ==
+              HORON_ERR_INVALID);
+    report->text[0] = 0;
+    meet(ctx);
+}
+
+static void test_run_messages_in_a_process_set_get_on(void **state)
+{
+    (void)state;
+    in_both_places(RANKS, run_in_a_set);
 }
 
 /* ---- What is refused ------------------------------------------------------------------------ */
@@ -250,34 +279,43 @@ static void refuse(horon_context_t *ctx, void *arg, struct job_report *report)
     int32_t wrong = -7, right = other, got = 0;
     const horon_descriptor_t send = message(HORON_SEND, other, 1, &wrong, 1);
     horon_descriptor_t two[2] = {send, message(HORON_RECV, 5, 1, &got, 1)}, many[3];
+    horon_failure_t failure = HORON_FAILURE_INIT;
     char *text = report->text;
     (void)arg;
-    RANK_MUST(horon_exchange(ctx, NULL, 2, -1, text, sizeof report->text) == HORON_ERR_INVALID);
+    RANK_MUST(horon_run_messages(ctx, NULL, 2, -1, text, sizeof report->text) == HORON_ERR_INVALID);
     RANK_MUST(strstr(text, "the messages are NULL"));
-    RANK_MUST(horon_exchange(ctx, two, 2, -1, text, sizeof report->text) == HORON_ERR_INVALID);
-    RANK_MUST(strstr(text, "rank 5 is no rank of 0..1"));
+    RANK_MUST(horon_run_messages(ctx, two, 2, -1, text, sizeof report->text) == HORON_ERR_INVALID);
+    RANK_MUST(strstr(text, "recv was refused: rank 5 is no rank of 0..1"));
+    RANK_MUST(horon_run(ctx, &two[1], -1, text, sizeof report->text) == HORON_ERR_INVALID);
+    RANK_MUST(strstr(text, "recv was refused: rank 5 is no rank of 0..1"));
+    two[1].verb = HORON_BROADCAST;
+    two[1].name = "w";
+    two[1].flags = HORON_IN_ORDER;
+    RANK_MUST(horon_run(ctx, &two[1], -1, text, sizeof report->text) == HORON_ERR_INVALID);
+    RANK_MUST(strstr(text, "broadcast 'w' was refused: root 5 is no rank of 0..1"));
+    RANK_MUST(horon_last_failure(ctx, &failure) == HORON_OK && strcmp(failure.name, "w") == 0);
     two[1] = job_sum("sum", NULL, 0, 0);
-    RANK_MUST(horon_exchange(ctx, two, 2, -1, text, sizeof report->text) == HORON_ERR_INVALID);
+    RANK_MUST(horon_run_messages(ctx, two, 2, -1, text, sizeof report->text) == HORON_ERR_INVALID);
     RANK_MUST(strstr(text, "allreduce is no message"));
     two[1] = message(HORON_RECV, other, 1, &got, 1);
     two[1].process_set = 3;
-    RANK_MUST(horon_exchange(ctx, two, 2, -1, text, sizeof report->text) == HORON_ERR_INVALID);
+    RANK_MUST(horon_run_messages(ctx, two, 2, -1, text, sizeof report->text) == HORON_ERR_INVALID);
     RANK_MUST(strstr(text, "process set"));
     two[1].process_set = 0;
     two[1].struct_bytes = offsetof(horon_descriptor_t, tag);
-    RANK_MUST(horon_exchange(ctx, two, 2, -1, text, sizeof report->text) == HORON_ERR_INVALID);
+    RANK_MUST(horon_run_messages(ctx, two, 2, -1, text, sizeof report->text) == HORON_ERR_INVALID);
     RANK_MUST(strstr(text, "differ in struct_bytes"));
     many[0] = many[1] = send;
     many[2] = message(HORON_SEND, -1, 1, &wrong, 1);
-    RANK_MUST(horon_exchange(ctx, many, 3, -1, text, sizeof report->text) == HORON_ERR_INVALID);
+    RANK_MUST(horon_run_messages(ctx, many, 3, -1, text, sizeof report->text) == HORON_ERR_INVALID);
     two[0] = message(HORON_SEND, other, 1, &right, 1);
     two[1] = message(HORON_RECV, other, 1, &got, 1);
-    RANK_MUST(horon_exchange(ctx, two, 2, -1, text, sizeof report->text) == HORON_OK);
+    RANK_MUST(horon_run_messages(ctx, two, 2, -1, text, sizeof report->text) == HORON_OK);
     RANK_MUST(text[0] == 0 && got == 1 - other);
     meet(ctx);
 }
 
-static void test_exchange_that_cannot_be_is_refused(void **state)
+static void test_run_messages_that_cannot_be_are_refused(void **state)
 {
     (void)state;
     job_run(2, NULL, refuse, NULL);
@@ -290,17 +328,17 @@ static void differ(horon_context_t *ctx, void *arg, struct job_report *report)
     int32_t out[2] = {1, 2}, in[2] = {0};
     const horon_descriptor_t both[] = {
         message(HORON_RECV, 1 - rank, 8, in, rank ? 1 : 2),
-        message(HORON_SEND, 1 - rank, 8, out, rank ? 1 : 1),
+        message(HORON_SEND, 1 - rank, 8, out, 1),
     };
     char text[HORON_ERROR_TEXT_BYTES];
     (void)arg;
-    const horon_status_t status = horon_exchange(ctx, both, 2, -1, text, sizeof text);
+    const horon_status_t status = horon_run_messages(ctx, both, 2, -1, text, sizeof text);
     RANK_MUST(status == (rank ? HORON_OK : HORON_ERR_MISMATCH));
     RANK_MUST(rank || strstr(text, "recv of 2 int32 from rank 1, tag 8"));
     meet(ctx);
 }
 
-static void test_exchange_of_other_lengths_is_told(void **state)
+static void test_run_messages_of_other_lengths_are_told(void **state)
 {
     (void)state;
     in_both_places(2, differ);
@@ -316,7 +354,7 @@ static void wait_too_long(horon_context_t *ctx, void *arg, struct job_report *re
     if (horon_rank(ctx) == 0) {
         const horon_descriptor_t both[] = {message(HORON_SEND, 1, 3, &out, 1),
                                            message(HORON_RECV, 1, 2, &in, 1)};
-        RANK_MUST(horon_exchange(ctx, both, 2, 50, report->text, sizeof report->text) ==
+        RANK_MUST(horon_run_messages(ctx, both, 2, 50, report->text, sizeof report->text) ==
                   HORON_ERR_TIMEOUT);
         RANK_MUST(strstr(report->text, "recv of 1 int32 from rank 1, tag 2"));
         RANK_MUST(strstr(report->text, "waiting for rank 1 ("));
@@ -339,7 +377,7 @@ static void wait_too_long_for_many(horon_context_t *ctx, void *arg, struct job_r
         const horon_descriptor_t all[] = {message(HORON_RECV, 1, 1, &in[0], 1),
                                           message(HORON_RECV, 1, 2, &in[1], 1),
                                           message(HORON_RECV, 1, 3, &in[2], 1)};
-        RANK_MUST(horon_exchange(ctx, all, 3, 50, report->text, sizeof report->text) ==
+        RANK_MUST(horon_run_messages(ctx, all, 3, 50, report->text, sizeof report->text) ==
                   HORON_ERR_TIMEOUT);
         RANK_MUST(strstr(report->text, "recv of 1 int32 from rank 1, tag 1"));
     } else {
@@ -350,7 +388,7 @@ static void wait_too_long_for_many(horon_context_t *ctx, void *arg, struct job_r
     report->text[0] = 0;
 }
 
-static void test_exchange_past_its_time_limit_fails_the_process_set(void **state)
+static void test_run_messages_past_their_time_limit_fail_the_process_set(void **state)
 {
     (void)state;
     in_both_places(2, wait_too_long);
@@ -373,13 +411,13 @@ static void wait_for_the_dead(horon_context_t *ctx, void *arg, struct job_report
         raise(SIGKILL);
     if (rank == 2)
         both[0] = message(HORON_SEND, 1, 6, out, 1);
-    RANK_MUST(horon_exchange(ctx, both, 2, -1, report->text, sizeof report->text) ==
+    RANK_MUST(horon_run_messages(ctx, both, 2, -1, report->text, sizeof report->text) ==
               HORON_ERR_PEER_LOST);
     RANK_MUST(strstr(report->text, "rank 1 ("));
     report->text[0] = 0;
 }
 
-static void test_exchange_with_a_killed_process_fails_with_its_name(void **state)
+static void test_run_messages_with_a_killed_process_fail_with_its_name(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
@@ -399,15 +437,16 @@ static void test_exchange_with_a_killed_process_fails_with_its_name(void **state
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exchange_in_a_ring_gets_on),
-        cmocka_unit_test(test_exchange_with_all_gets_on),
-        cmocka_unit_test(test_exchange_by_threads_gets_on),
-        cmocka_unit_test(test_exchange_follows_what_was_submitted),
-        cmocka_unit_test(test_exchange_calls_back_before_it_returns),
-        cmocka_unit_test(test_exchange_that_cannot_be_is_refused),
-        cmocka_unit_test(test_exchange_of_other_lengths_is_told),
-        cmocka_unit_test(test_exchange_past_its_time_limit_fails_the_process_set),
-        cmocka_unit_test(test_exchange_with_a_killed_process_fails_with_its_name),
+        cmocka_unit_test(test_run_messages_in_a_ring_get_on),
+        cmocka_unit_test(test_run_messages_with_all_get_on),
+        cmocka_unit_test(test_run_messages_by_threads_get_on),
+        cmocka_unit_test(test_run_messages_follow_what_was_submitted),
+        cmocka_unit_test(test_run_messages_call_back_before_it_returns),
+        cmocka_unit_test(test_run_messages_in_a_process_set_get_on),
+        cmocka_unit_test(test_run_messages_that_cannot_be_are_refused),
+        cmocka_unit_test(test_run_messages_of_other_lengths_are_told),
+        cmocka_unit_test(test_run_messages_past_their_time_limit_fail_the_process_set),
+        cmocka_unit_test(test_run_messages_with_a_killed_process_fail_with_its_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
