@@ -59,6 +59,7 @@ struct horon_context {
     _Atomic uint32_t waiters;             /* threads that would rather drive themselves */
     _Atomic uint32_t landed;              /* requests ended, ever; only that thread stores it */
     _Alignas(64) _Atomic uint32_t posted; /* likewise posted; those that have not landed fly */
+    _Atomic uint32_t lasting;     /* calls of run.c that sleep, whose requests `posted` lacks */
     _Atomic uint32_t deaths;      /* local ranks whose process ended, not yet told to the engine */
     _Atomic uint8_t *dead;        /* [local size] how; deaths.c */
     _Atomic bool disarmed, minds; /* own thread: watches no links; wakes by itself to look */

@@ -106,12 +106,13 @@ bool horon_token_look(struct horon_context *ctx)
     return moved;
 }
 
-/* Is anything in flight that was submitted, so that perhaps nobody waits for it? What horon_run()
- * begins itself, in order, is not counted. */
+/* Is anything in flight that nobody may look after? What a thread begins itself it drives itself,
+ * and is not counted, until it lasts: then that thread sleeps. */
 static bool any_flies(const struct horon_context *ctx)
 {
-    return atomic_load_explicit(&ctx->posted, memory_order_relaxed) !=
-           atomic_load_explicit(&ctx->landed, memory_order_relaxed);
+    return atomic_load_explicit(&ctx->lasting, memory_order_relaxed) > 0 ||
+           atomic_load_explicit(&ctx->posted, memory_order_relaxed) !=
+               atomic_load_explicit(&ctx->landed, memory_order_relaxed);
 }
 
 /* What peers have changed counts for what is in flight, and for what a full ring has room for

@@ -427,6 +427,16 @@ static void *run_in_order(void *ctx)
     return NULL;
 }
 
+static void *receive(void *ctx)
+{
+    float x = 0;
+    horon_descriptor_t desc = duo_sum(NULL, &x);
+    desc.verb = HORON_RECV;
+    desc.root = 1;
+    assert_int_equal(horon_run(ctx, &desc, -1, NULL, 0), HORON_OK);
+    return NULL;
+}
+
 /* Likewise of a thread that has waited so long that it sleeps, and looks at nothing itself. */
 static void test_token_what_a_sleeping_thread_runs_is_looked_after(void **state)
 {
@@ -446,6 +456,37 @@ static void test_token_what_a_sleeping_thread_runs_is_looked_after(void **state)
     run_in_order(duo.ctx[1]);
     pthread_join(thread, NULL);
     duo_end(&duo);
+}
+
+/* Its last look may have been before that thread began, and then it does not wake by itself. */
+static void test_token_what_a_sleeping_thread_began_itself_is_looked_after(void **state)
+{
+    static void *(*const begin[])(void *ctx) = {run_in_order, receive};
+    const char *const settings[] = {"STALL_WARN=1s", NULL};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct duo duo;
+        pthread_t thread;
+        float x = 0;
+        horon_descriptor_t send = duo_sum(NULL, &x);
+        duo_make(&duo, settings);
+        const struct horon_rank_line *line = horon_host_line(&duo.ctx[0]->host, 0);
+        const time_t end = time(NULL) + DUO_DEADLINE_S;
+        assert_int_equal(pthread_create(&thread, NULL, begin[i], duo.ctx[0]), 0);
+        while (atomic_load(&line->wants) == 0 && time(NULL) < end)
+            sched_yield();
+        expect_sleep();
+        atomic_store(&duo.ctx[0]->minds, false);
+        wake_in_vain(duo.ctx[0]);
+        duo_wait_to_hear(&duo, "has waited for");
+        send.verb = HORON_SEND;
+        if (i == 1)
+            assert_int_equal(horon_run(duo.ctx[1], &send, -1, NULL, 0), HORON_OK);
+        else
+            run_in_order(duo.ctx[1]);
+        pthread_join(thread, NULL);
+        duo_end(&duo);
+    }
 }
 
 /* ---- what passes its limit ------------------------------------------------------------------- */
@@ -499,6 +540,7 @@ int main(void)
         cmocka_unit_test(test_token_what_a_driver_leaves_in_flight_is_looked_after),
         cmocka_unit_test(test_token_what_is_in_flight_is_looked_after_when_a_driver_leaves),
         cmocka_unit_test(test_token_what_a_sleeping_thread_runs_is_looked_after),
+        cmocka_unit_test(test_token_what_a_sleeping_thread_began_itself_is_looked_after),
         cmocka_unit_test(test_token_is_held_by_the_thread_that_says_what_did_not_finish),
         cmocka_unit_test(test_token_called_off_progress_thread_sends_what_it_decided),
     };
