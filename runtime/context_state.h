@@ -58,8 +58,8 @@ struct horon_context {
     _Atomic uint32_t takers;              /* threads that want it for a moment */
     _Atomic uint32_t waiters;             /* threads that would rather drive themselves */
     _Atomic uint32_t landed;              /* requests ended, ever; only that thread stores it */
+    _Atomic bool leaves;                  /* something was in flight when it last let go */
     _Alignas(64) _Atomic uint32_t posted; /* likewise posted; those that have not landed fly */
-    _Atomic uint32_t lasting;     /* calls of run.c that sleep, whose requests `posted` lacks */
     _Atomic uint32_t deaths;      /* local ranks whose process ended, not yet told to the engine */
     _Atomic uint8_t *dead;        /* [local size] how; deaths.c */
     _Atomic bool disarmed, minds; /* own thread: watches no links; wakes by itself to look */

@@ -164,14 +164,13 @@ static int64_t left_of(int64_t timeout_ms, uint64_t deadline)
 }
 
 /* Begun, driven for a while, and not all over, or not well, or not called back yet. Each is waited
- * for, since its buffers are its caller's afterwards; meanwhile the progress thread minds them.
+ * for, since its buffers are its caller's afterwards.
  * @return the first failure */
 static horon_status_t wait_for_end(struct horon_context *ctx, struct horon_request **requests,
                                    size_t n, int64_t timeout_ms, uint64_t deadline,
                                    struct horon_error *error)
 {
     horon_status_t first = HORON_OK;
-    atomic_fetch_add(&ctx->lasting, 1);
     for (size_t i = 0; i < n; i++) {
         struct horon_request *request = requests[i];
         struct horon_error later, *why = first == HORON_OK ? error : &later;
@@ -185,7 +184,6 @@ static horon_status_t wait_for_end(struct horon_context *ctx, struct horon_reque
         wait_for_engine(request);
         horon_kept_free(request, horon_engine_names(ctx->engine));
     }
-    atomic_fetch_sub(&ctx->lasting, 1);
     return first;
 }
 

@@ -40,6 +40,8 @@
 /* Likewise with several hosts, where a look moves the links: its system call takes longer than a
  * hand-over within the host, if there is one to be waited for. */
 #define SPINS_PER_LINK_LOOK 8
+/* After so many turns of one driver the progress thread is told to mind what is in flight. */
+#define TURNS_UNMINDED 4096
 /* How long the progress thread goes on looking, in the background, while something is in flight. */
 #define BACKGROUND_US 100
 /* Of all, by a waiter whose request is over. */
@@ -106,13 +108,13 @@ bool horon_token_look(struct horon_context *ctx)
     return moved;
 }
 
-/* Is anything in flight that nobody may look after? What a thread begins itself it drives itself,
- * and is not counted, until it lasts: then that thread sleeps. */
+/* Is anything in flight, so that perhaps nobody drives for it? What run.c begins itself is not
+ * counted: it is told by the thread that gives the token back before the end of it. */
 static bool any_flies(const struct horon_context *ctx)
 {
-    return atomic_load_explicit(&ctx->lasting, memory_order_relaxed) > 0 ||
-           atomic_load_explicit(&ctx->posted, memory_order_relaxed) !=
-               atomic_load_explicit(&ctx->landed, memory_order_relaxed);
+    return atomic_load_explicit(&ctx->posted, memory_order_relaxed) !=
+               atomic_load_explicit(&ctx->landed, memory_order_relaxed) ||
+           atomic_load_explicit(&ctx->leaves, memory_order_relaxed);
 }
 
 /* What peers have changed counts for what is in flight, and for what a full ring has room for
@@ -123,13 +125,13 @@ static bool any_flies(const struct horon_context *ctx)
 static bool any_left_over(struct horon_context *ctx, bool armed)
 {
     const bool flies = horon_engine_in_flight(ctx->engine) > 0;
+    atomic_store_explicit(&ctx->leaves, flies, memory_order_relaxed);
     if (flies || armed) /* else a link with anything unsent is left over, full or not */
         atomic_thread_fence(memory_order_seq_cst); /* the wake word is there before this look */
     if (flies) {
         const bool minds = atomic_load_explicit(&ctx->minds, memory_order_relaxed);
         if (horon_token_look(ctx) ||
-            (!armed && (atomic_load_explicit(&ctx->disarmed, memory_order_relaxed) ||
-                        (!minds && any_flies(ctx)))))
+            (!armed && (atomic_load_explicit(&ctx->disarmed, memory_order_relaxed) || !minds)))
             return true;
     }
     return horon_engine_leaves_work(ctx->engine, !armed);
@@ -223,6 +225,17 @@ static unsigned turns_per_look(const struct horon_context *ctx, bool spins)
     return spins && ctx->host.shape.local_size > 1 ? SPINS_PER_LINK_LOOK : 1;
 }
 
+/* What others have in flight may keep a driver from giving up. Until then nobody rings, and what
+ * was begun here was not posted: without this the progress thread would look for nothing meanwhile.
+ */
+static void have_minded(struct horon_context *ctx, unsigned turn)
+{
+    if (turn % TURNS_UNMINDED || atomic_load_explicit(&ctx->minds, memory_order_relaxed))
+        return;
+    atomic_store_explicit(&ctx->leaves, true, memory_order_relaxed);
+    horon_late_bell_set(ctx);
+}
+
 /* In order: mostly it moves by the flags of this host. */
 static void drive_ordered(struct horon_context *ctx, struct horon_request *request,
                           uint64_t deadline_ns)
@@ -238,6 +251,7 @@ static void drive_ordered(struct horon_context *ctx, struct horon_request *reque
         bool moved = horon_engine_advance(team, true);
         if (horon_request_ended(request))
             return;
+        have_minded(ctx, turn);
         if (moved)
             patience.since_ns = 0;
         if (look) {
@@ -351,6 +365,7 @@ static void drive(struct horon_context *ctx, struct wait *wait, uint64_t deadlin
     assert(wait->requests[0]->context == ctx || wait->requests[0]->nobodys);
     for (unsigned turn = 1; !is_over(wait); turn++) {
         bool moved = drive_turn(ctx, wait->requests[0], turn);
+        have_minded(ctx, turn);
         if (atomic_load_explicit(&ctx->takers, memory_order_relaxed))
             return;
         if (moved) {

@@ -437,50 +437,31 @@ static void *receive(void *ctx)
     return NULL;
 }
 
-/* Likewise of a thread that has waited so long that it sleeps, and looks at nothing itself. */
+/* Likewise of a thread that has waited so long that it sleeps, and looks at nothing itself; also if
+ * the last look was before that thread began, and the next one is not due for that. */
 static void test_token_what_a_sleeping_thread_runs_is_looked_after(void **state)
-{
-    const char *const settings[] = {"STALL_WARN=1s", NULL};
-    struct duo duo;
-    pthread_t thread;
-    (void)state;
-    duo_make(&duo, settings);
-    const struct horon_rank_line *line = horon_host_line(&duo.ctx[0]->host, 0);
-    const time_t end = time(NULL) + DUO_DEADLINE_S;
-    assert_int_equal(pthread_create(&thread, NULL, run_in_order, duo.ctx[0]), 0);
-    while (atomic_load(&line->wants) == 0 && time(NULL) < end)
-        sched_yield();
-    expect_sleep();
-    wake_in_vain(duo.ctx[0]);
-    duo_wait_to_hear(&duo, "has waited for");
-    run_in_order(duo.ctx[1]);
-    pthread_join(thread, NULL);
-    duo_end(&duo);
-}
-
-/* Its last look may have been before that thread began, and then it does not wake by itself. */
-static void test_token_what_a_sleeping_thread_began_itself_is_looked_after(void **state)
 {
     static void *(*const begin[])(void *ctx) = {run_in_order, receive};
     const char *const settings[] = {"STALL_WARN=1s", NULL};
     (void)state;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 4; i++) {
         struct duo duo;
         pthread_t thread;
         float x = 0;
         horon_descriptor_t send = duo_sum(NULL, &x);
+        send.verb = HORON_SEND;
         duo_make(&duo, settings);
         const struct horon_rank_line *line = horon_host_line(&duo.ctx[0]->host, 0);
         const time_t end = time(NULL) + DUO_DEADLINE_S;
-        assert_int_equal(pthread_create(&thread, NULL, begin[i], duo.ctx[0]), 0);
+        assert_int_equal(pthread_create(&thread, NULL, begin[i % 2], duo.ctx[0]), 0);
         while (atomic_load(&line->wants) == 0 && time(NULL) < end)
             sched_yield();
         expect_sleep();
-        atomic_store(&duo.ctx[0]->minds, false);
+        if (i >= 2)
+            atomic_store(&duo.ctx[0]->minds, false);
         wake_in_vain(duo.ctx[0]);
         duo_wait_to_hear(&duo, "has waited for");
-        send.verb = HORON_SEND;
-        if (i == 1)
+        if (i % 2)
             assert_int_equal(horon_run(duo.ctx[1], &send, -1, NULL, 0), HORON_OK);
         else
             run_in_order(duo.ctx[1]);
@@ -525,6 +506,59 @@ static void test_token_is_held_by_the_thread_that_says_what_did_not_finish(void 
     duo_end(&duo);
 }
 
+struct lone {
+    horon_context_t *ctx;
+    horon_descriptor_t desc;
+    uint8_t data[4];
+    pthread_t thread;
+};
+
+static void *run_lone(void *arg)
+{
+    struct lone *lone = arg;
+    return (void *)(intptr_t)horon_run(lone->ctx, &lone->desc, -1, NULL, 0);
+}
+
+static void begin_lone(struct lone *lone, horon_context_t *ctx, horon_verb_t verb, int peer)
+{
+    *lone = (struct lone){.ctx = ctx, .desc = HORON_DESCRIPTOR_INIT};
+    lone->desc.verb = verb;
+    lone->desc.flags = verb == HORON_BARRIER ? HORON_IN_ORDER : 0;
+    lone->desc.root = verb == HORON_BARRIER ? 0 : peer;
+    lone->desc.dtype = HORON_UINT8;
+    lone->desc.src = lone->desc.dst = lone->data;
+    lone->desc.count = verb == HORON_BARRIER ? 0 : sizeof lone->data;
+    assert_int_equal(pthread_create(&lone->thread, NULL, run_lone, lone), 0);
+}
+
+/* What a driver has begun itself, past the mailbox, no thread was woken for, and its patience has
+ * not passed when the warning comes. */
+static void test_token_of_a_patient_driver_is_taken_to_look_for_stalls(void **state)
+{
+    static const char *const settings[] = {"STALL_WARN=20ms", "YIELD_US=10000000", NULL};
+    static const horon_verb_t verbs[][2] = {{HORON_RECV, HORON_SEND},
+                                            {HORON_BARRIER, HORON_BARRIER}};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct duo duo;
+        struct lone lone[2];
+        struct timespec began, heard;
+        void *status;
+        duo_make(&duo, settings);
+        clock_gettime(CLOCK_MONOTONIC, &began);
+        begin_lone(&lone[0], duo.ctx[0], verbs[i][0], 1);
+        duo_wait_to_hear(&duo, " has waited for ");
+        clock_gettime(CLOCK_MONOTONIC, &heard);
+        assert_true(heard.tv_sec - began.tv_sec < 9);
+        begin_lone(&lone[1], duo.ctx[1], verbs[i][1], 0);
+        for (int rank = 0; rank < 2; rank++) {
+            pthread_join(lone[rank].thread, &status);
+            assert_int_equal((intptr_t)status, HORON_OK);
+        }
+        duo_end(&duo);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -540,9 +574,9 @@ int main(void)
         cmocka_unit_test(test_token_what_a_driver_leaves_in_flight_is_looked_after),
         cmocka_unit_test(test_token_what_is_in_flight_is_looked_after_when_a_driver_leaves),
         cmocka_unit_test(test_token_what_a_sleeping_thread_runs_is_looked_after),
-        cmocka_unit_test(test_token_what_a_sleeping_thread_began_itself_is_looked_after),
         cmocka_unit_test(test_token_is_held_by_the_thread_that_says_what_did_not_finish),
         cmocka_unit_test(test_token_called_off_progress_thread_sends_what_it_decided),
+        cmocka_unit_test(test_token_of_a_patient_driver_is_taken_to_look_for_stalls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
