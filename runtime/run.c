@@ -154,18 +154,19 @@ horon_status_t horon_team_run(struct horon_context *ctx, struct horon_engine_tea
     return status;
 }
 
-/* Of the limit that ends at @p deadline; -1: there is none. */
+/* Of the limit that ends at @p deadline, and never less: it must not pass too soon. -1: there is
+ * none. */
 static int64_t left_of(int64_t timeout_ms, uint64_t deadline)
 {
     if (timeout_ms < 0)
         return -1;
     const uint64_t now = horon_clock_ns();
-    return now >= deadline ? 0 : (int64_t)((deadline - now) / 1000000u);
+    return now >= deadline ? 0 : (int64_t)((deadline - now + 999999u) / 1000000u);
 }
 
 /* Begun, driven for a while, and not all over, or not well, or not called back yet. Each is waited
- * for, since its buffers are its caller's afterwards.
- * @return the first failure */
+ * for, since its buffers are its caller's afterwards; and all before any callback, which may last,
+ * and nobody else drives for the rest meanwhile. @return the first failure */
 static horon_status_t wait_for_end(struct horon_context *ctx, struct horon_request **requests,
                                    size_t n, int64_t timeout_ms, uint64_t deadline,
                                    struct horon_error *error)
@@ -181,8 +182,10 @@ static horon_status_t wait_for_end(struct horon_context *ctx, struct horon_reque
                                              : take_result(request, why);
         if (first == HORON_OK)
             first = status;
-        wait_for_engine(request);
-        horon_kept_free(request, horon_engine_names(ctx->engine));
+    }
+    for (size_t i = 0; i < n; i++) {
+        wait_for_engine(requests[i]);
+        horon_kept_free(requests[i], horon_engine_names(ctx->engine));
     }
     return first;
 }
@@ -285,10 +288,9 @@ static horon_status_t run_messages_here(struct horon_context *ctx, struct horon_
         horon_token_release(ctx);
         return horon_refuse_described(*error, refused);
     }
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         launch(requests[i]);
-        horon_engine_start_now(ctx->engine, requests[i]);
-    }
+    horon_engine_start_now(ctx->engine, requests, n);
     return drive_now(ctx, requests, n, timeout_ms, error);
 }
 
@@ -313,6 +315,8 @@ static horon_status_t run_messages_posted(struct horon_context *ctx, struct horo
         const horon_status_t status =
             late ? give_up(ctx, requests[i], timeout_ms, why) : take_result(requests[i], why);
         first = first == HORON_OK ? status : first;
+    }
+    for (size_t i = 0; i < begun; i++) {
         if (requests[i]->callback)
             wait_for_engine(requests[i]);
         horon_request_unref(requests[i]);
@@ -384,10 +388,13 @@ horon_status_t horon_run_messages(horon_context_t *ctx, const horon_descriptor_t
                                   size_t n, int64_t timeout_ms, char *error_text,
                                   size_t error_bytes)
 {
-    horon_status_t status = HORON_OK;
-    if (n > 0 && !messages)
-        status = horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "the messages are NULL");
-    else if (n > 0)
+    horon_status_t status;
+    if (n > 0 && messages) {
         status = run(ctx, messages, n, true, timeout_ms, horon_thread_error());
+        return tell(status, error_text, error_bytes);
+    }
+    status = horon_context_refuse(ctx, true);
+    if (status == HORON_OK && n > 0)
+        status = horon_error_set(horon_thread_error(), HORON_ERR_INVALID, "the messages are NULL");
     return tell(status, error_text, error_bytes);
 }

@@ -134,8 +134,8 @@ bool horon_engine_may_move(const struct horon_engine *engine, const struct horon
  * it owes (exec/owed_ring.h), the release of the token pays. @return OK, it has ended well and was
  * never in flight: its state does not tell | IN_PROGRESS, as its state says | AGAIN, post it */
 horon_status_t horon_engine_run_now(struct horon_engine *engine, struct horon_request *request);
-/** Begins a message as if it had been posted, behind all that was. Its state says if it ended. */
-void horon_engine_start_now(struct horon_engine *engine, struct horon_request *message);
+/** Begins messages as if posted, behind all that was. Their states say if they ended. */
+void horon_engine_start_now(struct horon_engine *engine, struct horon_request **messages, size_t n);
 /** Advances only the lane of a team that a request is in. @return true if anything moved */
 bool horon_engine_advance(struct horon_engine_team *team, bool in_order);
 /** What this rank must be rung for while nobody makes progress: HORON_WAKE_* bits. */

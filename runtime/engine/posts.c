@@ -308,13 +308,16 @@ bool horon_engine_take_posts(struct horon_engine *engine)
     return true; /* a join begins with the next turn */
 }
 
-void horon_engine_start_now(struct horon_engine *engine, struct horon_request *message)
+void horon_engine_start_now(struct horon_engine *engine, struct horon_request **messages, size_t n)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
-    assert(message->paired);
+    horon_events_turn(engine->events); /* they may end without a turn, and long after the last */
     if (!engine->leaving && horon_engine_has_post(engine))
         empty_mailbox(engine);
-    start(engine, message);
+    for (size_t i = 0; i < n; i++) {
+        assert(messages[i]->paired);
+        start(engine, messages[i]);
+    }
 }
 
 void horon_engine_close_mailbox(struct horon_engine *engine)

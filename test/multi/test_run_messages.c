@@ -16,6 +16,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -23,6 +25,10 @@ enum { RANKS = 4, ROUNDS = 300, SHORT = 5, LONG = 100000 };
 
 static const char *const alone[] = {"SHM=0", NULL};
 static const char *const *const places[] = {NULL, alone};
+static const char *const hasty[] = {"YIELD_US=100", NULL};
+/* A thread that waits sleeps at once. */
+static const char *const impatient[][4] = {{"SPIN_US=0", "YIELD_US=0", NULL},
+                                           {"SPIN_US=0", "YIELD_US=0", "SHM=0", NULL}};
 
 static horon_descriptor_t message(horon_verb_t verb, int peer, uint64_t tag, int32_t *data,
                                   uint64_t count)
@@ -238,6 +244,53 @@ static void test_run_messages_call_back_before_it_returns(void **state)
     job_run(2, NULL, call_back, NULL);
 }
 
+static int called[2], taken[2]; /* a byte each: the callback runs; the long message has come */
+
+static void last_until_taken(void *arg, horon_request_t *req, horon_status_t status)
+{
+    char byte = 0;
+    bool *told = arg;
+    *told = !req && status == HORON_OK && write(called[1], &byte, 1) == 1 &&
+            read(taken[0], &byte, 1) == 1;
+}
+
+/* While a callback of one lasts, the thread that waits for the other drives. */
+static void call_back_long(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    static int32_t data[LONG];
+    const int rank = horon_rank(ctx);
+    bool told = false;
+    int32_t word = 1;
+    char byte = 0;
+    horon_descriptor_t both[] = {message(rank ? HORON_SEND : HORON_RECV, 1 - rank, 0, &word, 1),
+                                 message(rank ? HORON_RECV : HORON_SEND, 1 - rank, 1, data, LONG)};
+    (void)arg;
+    if (rank == 0) {
+        both[0].callback = last_until_taken;
+        both[0].callback_arg = &told;
+        RANK_MUST(horon_run_messages(ctx, both, 2, -1, NULL, 0) == HORON_OK);
+        RANK_MUST(told);
+    } else {
+        RANK_MUST(horon_run(ctx, &both[0], -1, NULL, 0) == HORON_OK);
+        RANK_MUST(read(called[0], &byte, 1) == 1);
+        RANK_MUST(horon_run(ctx, &both[1], -1, NULL, 0) == HORON_OK);
+        RANK_MUST(write(taken[1], &byte, 1) == 1);
+    }
+    meet(ctx);
+}
+
+static void test_run_messages_go_on_while_a_callback_lasts(void **state)
+{
+    (void)state;
+    assert_true(pipe(called) == 0 && pipe(taken) == 0);
+    for (size_t i = 0; i < 2; i++)
+        job_run(2, impatient[i], call_back_long, NULL);
+    for (int end = 0; end < 2; end++) {
+        close(called[end]);
+        close(taken[end]);
+    }
+}
+
 /* ---- In a process set ----------------------------------------------------------------------- */
 
 /* Its ranks have other numbers there; and once it is removed it takes none any more. */
@@ -284,6 +337,9 @@ static void refuse(horon_context_t *ctx, void *arg, struct job_report *report)
     (void)arg;
     RANK_MUST(horon_run_messages(ctx, NULL, 2, -1, text, sizeof report->text) == HORON_ERR_INVALID);
     RANK_MUST(strstr(text, "the messages are NULL"));
+    RANK_MUST(horon_run_messages(NULL, NULL, 0, -1, text, sizeof report->text) ==
+              HORON_ERR_INVALID);
+    RANK_MUST(strstr(text, "the context is NULL"));
     RANK_MUST(horon_run_messages(ctx, two, 2, -1, text, sizeof report->text) == HORON_ERR_INVALID);
     RANK_MUST(strstr(text, "recv was refused: rank 5 is no rank of 0..1"));
     RANK_MUST(horon_run(ctx, &two[1], -1, text, sizeof report->text) == HORON_ERR_INVALID);
@@ -367,6 +423,27 @@ static void wait_too_long(horon_context_t *ctx, void *arg, struct job_report *re
     report->text[0] = 0;
 }
 
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000ll + now.tv_nsec;
+}
+
+/* A limit of few milliseconds counts whole, although the thread looks itself for some of it. */
+static void wait_shortly(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    int32_t in = 0;
+    const horon_descriptor_t desc = message(HORON_RECV, 1, 2, &in, 1);
+    const int64_t begun_ns = now_ns();
+    (void)arg;
+    if (horon_rank(ctx) == 0) {
+        RANK_MUST(horon_run_messages(ctx, &desc, 1, 1, NULL, 0) == HORON_ERR_TIMEOUT);
+        RANK_MUST(now_ns() - begun_ns >= 1000000);
+    } else
+        meet(ctx);
+}
+
 /* As above, of more than are kept: those that wait all end with the first one's reason. */
 static void wait_too_long_for_many(horon_context_t *ctx, void *arg, struct job_report *report)
 {
@@ -393,6 +470,7 @@ static void test_run_messages_past_their_time_limit_fail_the_process_set(void **
     (void)state;
     in_both_places(2, wait_too_long);
     in_both_places(2, wait_too_long_for_many);
+    job_run(2, hasty, wait_shortly, NULL);
 }
 
 static void wait_for_the_dead(horon_context_t *ctx, void *arg, struct job_report *report)
@@ -442,6 +520,7 @@ int main(void)
         cmocka_unit_test(test_run_messages_by_threads_get_on),
         cmocka_unit_test(test_run_messages_follow_what_was_submitted),
         cmocka_unit_test(test_run_messages_call_back_before_it_returns),
+        cmocka_unit_test(test_run_messages_go_on_while_a_callback_lasts),
         cmocka_unit_test(test_run_messages_in_a_process_set_get_on),
         cmocka_unit_test(test_run_messages_that_cannot_be_are_refused),
         cmocka_unit_test(test_run_messages_of_other_lengths_are_told),

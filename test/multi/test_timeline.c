@@ -178,6 +178,38 @@ static void test_timeline_has_the_ends_of_messages(void **state)
     duo_end(&duo);
 }
 
+/* Each ends without a turn of the engine: the thread that runs it begins it itself. */
+static void test_timeline_has_the_time_of_each_message(void **state)
+{
+    enum { APART_US = 5000 };
+    struct duo duo;
+    char path[64];
+    float x = 1;
+    double began[2];
+    (void)state;
+    duo_make(&duo, NULL);
+    in_folder(&duo, "t", path, sizeof path);
+    horon_descriptor_t desc = duo_sum(NULL, &x);
+    desc.verb = HORON_SEND;
+    desc.root = 1;
+    assert_int_equal(horon_run(duo.ctx[0], &desc, -1, NULL, 0), HORON_OK); /* there is a link */
+    start(&duo, 0, path, 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(horon_run(duo.ctx[0], &desc, -1, NULL, 0), HORON_OK);
+        usleep(i == 0 ? APART_US : 0);
+    }
+    assert_int_equal(horon_timeline_stop(duo.ctx[0]), HORON_OK);
+    assert_true(read_file(path));
+    const char *at = text;
+    for (int i = 0; i < 2; i++) {
+        static const char begin[] = "{\"ph\": \"B\", \"name\": \"SEND\", \"ts\": ";
+        assert_non_null(at = strstr(at, begin));
+        began[i] = strtod(at += sizeof begin - 1, NULL);
+    }
+    assert_true(began[1] - began[0] >= APART_US);
+    duo_end(&duo);
+}
+
 static void test_timeline_is_of_rank_0_or_each_has_its_own(void **state)
 {
     struct duo duo;
@@ -412,6 +444,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_timeline_is_whole_while_it_runs_and_after),
         cmocka_unit_test(test_timeline_has_the_ends_of_messages),
+        cmocka_unit_test(test_timeline_has_the_time_of_each_message),
         cmocka_unit_test(test_timeline_is_of_rank_0_or_each_has_its_own),
         cmocka_unit_test(test_timeline_goes_on_if_it_is_begun_again),
         cmocka_unit_test(test_timeline_goes_on_in_the_same_file_by_any_path),
