@@ -81,9 +81,11 @@ static bool is_heeded(const char *name, size_t name_bytes)
     return heeded;
 }
 
+#define MORE_BYTES 24 /* of what stands between two names, or behind the last one */
+
 int horon_config_unheeded(char *text, size_t text_bytes)
 {
-    int unheeded = 0;
+    int unheeded = 0, left_out = 0;
     text[0] = 0;
     for (char **entry = environ; entry && *entry; entry++) {
         const size_t bytes = strcspn(*entry, "=");
@@ -92,15 +94,20 @@ int horon_config_unheeded(char *text, size_t text_bytes)
             continue;
         snprintf(name, sizeof name, "%.*s", (int)bytes, *entry);
         horon_name_show(name, shown, sizeof shown);
-        horon_text_add(text, text_bytes, ", ", "%s", shown);
         unheeded++;
+        if (strlen(text) + strlen(shown) + MORE_BYTES < text_bytes)
+            horon_text_add(text, text_bytes, ", ", "%s", shown);
+        else
+            left_out++;
     }
+    if (left_out)
+        horon_text_add(text, text_bytes, "", " and %d more", left_out);
     return unheeded;
 }
 
 void horon_config_warn_unheeded(const struct horon_log *log)
 {
-    char names[800];
+    char names[800]; /* a line of the log has room for so many */
     if (horon_config_unheeded(names, sizeof names) > 0)
         HORON_LOG_WARN(log, "set, but not heeded by horon: %s (horon-info --config lists what is)",
                        names);

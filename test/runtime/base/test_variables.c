@@ -92,6 +92,8 @@ static void test_variables_of_horovod_that_are_not_heeded_are_named(void **state
         assert_int_equal(horon_config_unheeded(text, room), 5);
         assert_true(strlen(text) < room);
     }
+    assert_int_equal(horon_config_unheeded(text, 60), 5); /* no name is cut */
+    assert_non_null(strstr(text, "HOROVOD_AUTOTUNE, HOROVOD_RAN and 3 more"));
 }
 
 #define TEST(name) cmocka_unit_test_setup(name, begin_clean)
