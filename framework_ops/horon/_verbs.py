@@ -177,6 +177,13 @@ class _InPlace:
         return self.function.__get__(verbs.in_place, cls)
 
 
+def _marks_of_scales(name, op, root=0, prescale=1.0, postscale=1.0, splits=None):
+    """-> what a group is called that has scales, one more member: ranks that have others, or none,
+    make another group, which fails on all"""
+    scales = f"prescale={prescale!r}, postscale={postscale!r}"
+    return [] if prescale == postscale == 1 else [_names.part_name(name, scales)]
+
+
 class Verbs:
     """The verbs on one framework's tensors: stage_tensor(tensor, verb, in_place) -> Staged.
 
@@ -236,9 +243,8 @@ class Verbs:
     def stage(self, team, verb, name, tensor, *numbers):
         """-> the Handle of one operation that has not begun; numbers: as _operation() takes them"""
         if self._is_adasum(verb, *numbers):
-            row, finish = self._summand(name, tensor, *numbers)
-            handle = self.apart.stage(team, ROWS, name, row)
-            return handle.then_with_rows(lambda rows, given: finish(rows, *given))
+            handle = self._stage_summands(team, [name], [tensor], *numbers)
+            return handle.then(lambda results: results[0])
         staged, operation = self._operation(team, verb, name, tensor, *numbers)
         handle = Handle(team, operation, lambda requests: staged.finish(requests[0]))
         return self.watched(handle, team, verb, (name,))
@@ -284,8 +290,14 @@ class Verbs:
                 for (_, finish), rows, of_rank in zip(pairs, gathered, given, strict=True)
             ]
 
-        handle = self.apart.stage_group(team, ROWS, names, [row for row, _ in pairs])
-        return handle.then_with_rows(finish)
+        rows = [row for row, _ in pairs]
+        marks = _marks_of_scales(names[0], *numbers) if rows else []
+        names = [*names, *marks]
+        rows += [rows[0][:0] for _ in marks]
+        handle = self.apart.stage_group(team, ROWS, names, rows)
+        return handle.then_with_rows(
+            lambda gathered, given: finish(gathered[: len(pairs)], given[: len(pairs)])
+        )
 
     def watched(self, handle, team, verb, names):
         """-> the handle; its operation raises if a rank had joined, where Horovod's does"""

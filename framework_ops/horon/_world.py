@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 
 from horon import _horon, _names
-from horon.exceptions import describe
+from horon.exceptions import NotInitializedError, describe
 
 __all__ = [
     "Adasum",
@@ -444,9 +444,10 @@ def is_initialized() -> bool:
 
 
 def context():
-    """The process's horon.Context; ValueError if init() was not called."""
+    """The process's horon.Context; raises if init() was not called."""
     if _context is None:
-        raise ValueError("horon has not been initialized; use hvd.init().")
+        closed = _horon.STATUSES["ERR_CLOSED"]
+        raise NotInitializedError("horon has not been initialized; use hvd.init().", closed)
     return _context
 
 

@@ -47,6 +47,11 @@ class HoronInternalError(RuntimeError):
 HorovodInternalError = HoronInternalError
 
 
+class NotInitializedError(HoronInternalError, ValueError):
+    """A call that needs a context, before init() or after shutdown(). With Horovod questions raise
+    ValueError then, and operations HorovodInternalError."""
+
+
 def _codes():
     from horon import _horon  # which needs this module
 

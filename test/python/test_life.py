@@ -23,6 +23,8 @@ def rank_too_early():
         for call in (horon.allreduce, horon.allgather, horon.allgather_object):
             with pytest.raises(ValueError, match="initialized"):
                 call(1.0)
+            with pytest.raises(horon.HorovodInternalError, match="initialized"):
+                call(1.0)
         with pytest.raises(ValueError, match="initialized"):
             horon.broadcast_object(1)
         horon.shutdown()  # does nothing

@@ -200,6 +200,12 @@ def rank_refused():
         horon.allreduce(1.0, op=horon.Adasum)
     with pytest.raises(hvd.HorovodInternalError):  # the ranks' tensors differ
         hvd.allreduce(torch.ones(2 + hvd.rank()), op=hvd.Adasum, name="sizes")
+    for i, scales in enumerate(({"prescale_factor": 2.0}, {"postscale_factor": 0.5})):
+        with pytest.raises(hvd.HorovodInternalError, match=r"groups differ"):
+            others = scales if hvd.rank() else {}
+            hvd.allreduce(torch.ones(2), op=hvd.Adasum, name=f"scales {i}", **others)
+        both = hvd.allreduce(torch.ones(2), op=hvd.Adasum, name=f"scales {i}", **scales)
+        assert both.tolist() == [*scales.values()] * 2
     return hvd.allreduce(torch.ones(1), op=hvd.Sum).item()
 
 
