@@ -573,13 +573,18 @@ HORON_SELDOM static void fail_if_waiting(struct horon_engine_team *team)
     horon_team_fail(team, &why);
 }
 
-void horon_team_check_left(struct horon_engine_team *team)
+void horon_team_hear_host(struct horon_engine_team *team)
 {
     for (int i = 0; i < team->view.local_size; i++)
         if (i != team->view.local_rank && horon_host_has_news(team->host, i, team->seen[i]))
             see_departures(team, i);
     if (atomic_load_explicit(&horon_host_aborts(team->host)->claimed, memory_order_relaxed))
         heed_abort(team);
+}
+
+void horon_team_check_left(struct horon_engine_team *team)
+{
+    horon_team_hear_host(team);
     if (team->departures.any && !team->failed)
         fail_if_waiting(team);
 }

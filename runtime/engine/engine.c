@@ -257,7 +257,7 @@ static void mux_failed(struct horon_engine *engine, int peer, const struct horon
     horon_membership_lose_link(engine->membership, peer);
     for (struct horon_engine_team *team = engine->job; team; team = team->next) {
         if (!engine->leaving && horon_team_is_bound(team))
-            horon_team_check_left(team); /* on this host that rank may have said why */
+            horon_team_hear_host(team); /* where that rank may have said why */
         horon_team_lose_rank(team, peer, error);
     }
 }

@@ -78,8 +78,7 @@ bool horon_engine_move_links(struct horon_engine *engine);
 /* control.c */
 horon_status_t horon_engine_on_control(void *engine, int peer, const void *bytes, size_t byte_count,
                                        struct horon_error *error);
-/** Hands over what came for a team before it was made. @p team NULL: it never is, and what came is
- * forgotten */
+/** Hands over what came for a team before it was made. @p team NULL: it is forgotten. */
 horon_status_t horon_engine_take_early(struct horon_engine *engine, uint32_t id,
                                        struct horon_engine_team *team, struct horon_error *error);
 /** @return was there anything to send? */
@@ -97,8 +96,9 @@ void horon_team_say_goodbye(struct horon_engine_team *team, const struct horon_d
 void horon_team_say_stopped(struct horon_engine_team *team, const struct horon_departures *own);
 /** Has a member said anything of departures, as one that leaves the team does? */
 bool horon_team_has_heard(const struct horon_engine_team *team, int rank);
-/** Takes note of an abort in shared memory, and of ranks that left; fails what can no longer end.
- */
+/** Takes note of an abort in shared memory, and of ranks of this host that left. */
+void horon_team_hear_host(struct horon_engine_team *team);
+/** Likewise, and fails what can no longer end. */
 void horon_team_check_left(struct horon_engine_team *team);
 
 /* explain.c */
