@@ -363,15 +363,16 @@ void sim_check_notice(const struct sim_rank *rank, const struct sim_op *op,
                  (unsigned long long)((sim->now - sim->struck_at) / SIM_MS));
 }
 
-/* What has ended on the rank that leaves was decided: the others have it, too. */
+/* What has ended on the rank that leaves was decided: the others have it, too, but for what a rank
+ * ends itself, with its process set. */
 static void check_decided(const struct sim_rank *rank, const struct sim_op *op,
-                          const struct sim_use *use)
+                          const struct sim_use *use, const char *text)
 {
     struct simulation *sim = rank->sim;
     const struct sim_use *leavers = &sim->ranks[sim->victim].uses[op - sim->ops];
     if (sim->fate == SIM_FATE_LEAVE && !rank->leaving && !op->in_order && !op->joins &&
         op->canceler < 0 && use->request->status == HORON_ERR_CLOSED &&
-        leavers->settled >= use->round)
+        leavers->settled >= use->round && !sim_is_removed(rank, op, use->request->status, text))
         sim_fail(sim, "rank %d: %s %s has failed, but ended on rank %d, which has left", rank->rank,
                  horon_verb_name(op->verb), op->name, sim->victim);
 }
@@ -434,7 +435,7 @@ void sim_check_ended(struct sim_rank *rank, struct sim_op *op, struct sim_use *u
         use->settled = use->round;
     if (status == HORON_OK)
         return;
-    check_decided(rank, op, use);
+    check_decided(rank, op, use, text);
     if (!allowed(rank, op, use, text))
         sim_fail(sim, "rank %d: %s %s ended with %s: %s", rank->rank, horon_verb_name(op->verb),
                  op->name, horon_status_text(status), text);
