@@ -13,8 +13,8 @@ its next step's gradient for this one's.
 
 Which gradients take part may change from step to step, as parameters are frozen or added, and has
 to change on all ranks at once. A rank on which it has changed, as in its first step, says so with
-the verdict as well. Then all ask each other which do; where they differ, a rank sends what it
-lacks, and the step fails.
+the verdict as well. Then all ask each other which do; where they differ, all ranks take back what
+is on its way, and the step fails.
 
 A signal's handler may raise between any two lines (Ctrl-C does). Nothing is begun twice then: the
 extension itself puts each request into a list, `begun`, as it begins, so the lists tell the truth
@@ -43,7 +43,6 @@ from horon._world import Average, Max, Sum, place_of_this_rank, team_of
 from horon.exceptions import (
     HoronInternalError,
     about_of,
-    clean,
     describe,
     operation_of,
     tell_about,
@@ -132,7 +131,7 @@ class GradientExchange:
         self.parts = []  # ... and the one that tells which gradients take part
         self.left_out = []  # names of gradients that take no part in this step
         self.known_part = None  # this rank's own_part(), as all ranks know it
-        self.foreign = {}  # requests by name of gradients that only other ranks have
+        self.over = []  # the request that tells that all ranks have taken back what differs
         self.team = None  # that this step began in
         self.verdict_name = None
         self.verdict = None
@@ -332,8 +331,7 @@ class GradientExchange:
 
     def requests(self):
         holders = (*self.slots.values(), *self.groups)
-        begun = (*(holder.begun for holder in holders), *self.foreign.values())
-        return [request for requests in begun for request in requests]
+        return [request for holder in holders for request in holder.begun]
 
     def wait(self):
         """Until nothing is in flight; or a rank asks, as not all may take part in each gradient."""
@@ -358,7 +356,9 @@ class GradientExchange:
             if not self.parts:
                 self.tell("parts", "\n".join(["", *self.taking_part(), ""]), self.parts)
             causes = texts_of(self.causes[0])
-            odd = self.even_out(texts_of(self.parts[0]))
+            odd = self.difference(texts_of(self.parts[0]))
+            if odd is not None:  # on all ranks, as they have the same texts
+                self.take_back()
         except HoronInternalError as error:
             return self.fail(error)
         if self.failure is not None:
@@ -396,19 +396,12 @@ class GradientExchange:
             for name, slot in zip(group.wire_names(), group.slots, strict=True)
         ]
 
-    def even_out(self, texts):
-        """Sends zeros for what other ranks exchange and this one does not.
-
-        -> what to raise if two ranks differ, or None. A rank that has joined has no text.
-        """
+    def difference(self, texts):
+        """-> what to raise if two ranks differ, or None. A rank that has joined has no text."""
         names_of = {text: set(text.split("\n")[1:-1]) for text in set(texts)}  # mostly one
         ranks = zip(self.team.ranks, texts, strict=True)
         parts = {rank: names_of[text] for rank, text in ranks if text}
         every = set().union(*parts.values())
-        own = {clean(slot.name): slot for slot in self.slots.values() if slot.group is None}
-        for name in every - parts[self.team.ranks[self.team.rank]]:
-            with suppress(Exception):  # the place in a group has another gradient here
-                self.send_lacking(name.partition(_BEFORE_MEMBER)[0], own.get(name))
         lacking = {rank: sorted(every - names) for rank, names in parts.items() if every - names}
         if not lacking:
             return None
@@ -427,16 +420,20 @@ class GradientExchange:
             name=operation_name("allreduce", name, None),
         )
 
-    def send_lacking(self, name, slot):
-        """slot: this rank's of that name, or None: then what it sends meets no gradient."""
-        if slot is None:
-            begun, nothing = self.foreign.setdefault(name, []), array("f")
-            if not begun:
-                name = operation_name("allreduce", name, None)
-                numbers = (0, 0, 1.0, 1.0, 0, None, None, None, None, 0)
-                self.team.submit(_horon.ALLREDUCE, name, nothing, nothing, *numbers, begun)
-        elif not slot.begun:
-            slot.send_nothing()
+    def take_back(self):
+        """Withdraws all that is on its way here; the other ranks do the same.
+
+        Where gradients differ, one may meet nobody: another rank does not have it, or had it
+        withdrawn with its group, which broke because of another member. No rank goes on before all
+        have none on their way, so that nothing of this step meets what any of them sends next.
+        """
+        if not self.over:
+            requests = self.requests()
+            for request in requests:
+                request.cancel()
+            _lost(requests)
+            self.tell("over", "", self.over)
+        self.over[0].wait()
 
     def cause(self):
         """-> what the other ranks are told: the operation's name, or "", and why"""
@@ -445,7 +442,8 @@ class GradientExchange:
 
     def fail(self, error):
         """What has begun is finished, not withdrawn: a rank that is late, or steps, has no part in
-        the withdrawal, and would take the gradient that this rank sends next for this step's."""
+        the withdrawal, and would take the gradient that this rank sends next for this step's. Only
+        take_back() withdraws, as all ranks do so, and wait for each other."""
         with suppress(HoronInternalError):
             _horon.wait_all(self.requests())
         self.error = error
@@ -472,7 +470,7 @@ class GradientExchange:
             self.verdict.begun.clear()
         self.causes.clear()
         self.parts.clear()
-        self.foreign.clear()
+        self.over.clear()
         self.fired.clear()
         self.failure = None
         self.team = None

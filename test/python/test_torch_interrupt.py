@@ -15,6 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import horon.torch as hvd  # noqa: E402
+from horon import _gradients  # noqa: E402
 from torch import nn  # noqa: E402
 
 torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)  # see test_torch_optimizer.py
@@ -205,6 +206,28 @@ def rank_interrupted_failure(options):
 @pytest.mark.parametrize("options", VARIANTS[:2], ids=str)
 def test_failed_step_fails_wherever_it_was_interrupted(run_ranks, options):
     assert run_ranks(2, rank_interrupted_failure, options)[0] > 30
+
+
+def rank_interrupted_difference():
+    """The step fails on both ranks, as groups differ: also on rank 0, which was interrupted."""
+    hvd.init()
+    _gradients.LOOK_S = 0.005  # what meets nobody has each step wait for so long
+    job = Job(groups=1 + hvd.rank())
+    nth, more = 0, True
+    while more:
+        nth += 1
+        job.backward()
+        interrupted = False
+        with pytest.raises(hvd.HoronInternalError, match="another group"):
+            if hvd.rank() == 0:
+                interrupted = Interrupter(nth).run(job.optimizer.step)
+            job.optimizer.step()
+        more = is_there_more(interrupted)
+    return nth
+
+
+def test_step_of_groups_that_differ_fails_wherever_it_was_interrupted(run_ranks):
+    assert run_ranks(2, rank_interrupted_difference)[0] > 30
 
 
 def rank_interrupted_scaling():
