@@ -26,6 +26,7 @@ EXEMPT = {
     ("collectives/channel_state.h", ""): "it declares what the table in channel.c points to",
     ("collectives/woven.c", "allreduce"): "it is a part of allreduce.c: the one on a single host",
     ("collectives/reduce.c", "allreduce"): "it shares the state and most steps of an allreduce",
+    ("runtime/boot/identity/pmi.c", "barrier"): "a word of the launcher's protocol",
     ("collectives/plan", "broadcast"): "a schedule between hosts, which many verbs use",
 }
 

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A request is a line of words "name=value", and so is its answer; the first is cmd=. PMI's own
+ * begin is not needed. Its end closes the connection, also for an MPI that the process begins
+ * later: so it is said when the process exits. What that needs is the exit handler's own, and
+ * nobody else's.
+ *
+ * Source: the PMI-1 wire protocol (Balaji et al., "PMI: A Scalable Parallel Process-Management
+ * Interface for Extreme-Scale Systems", 2010), as hydra 4.0 answers it.
+ */
+#include "boot/identity/pmi.h"
+
+#include "alloc.h"
+#include "clock.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LINE_BYTES 2048    /* of a line, with a final 0 */
+#define END_MS 1000        /* for the last answer; an exit is not kept from ending */
+#define SLICE_NS 50000000u /* between two questions whether to go on */
+
+/* @return OK, the socket can be read | ERR_TIMEOUT | ERR_CANCELLED | ERR_SYSTEM */
+static horon_status_t wait_for_answer(const struct horon_pmi *pmi, struct horon_error *error)
+{
+    struct pollfd socket = {.fd = pmi->fd, .events = POLLIN};
+    for (;;) {
+        const uint64_t now = horon_clock_ns();
+        const uint64_t left = now < pmi->deadline_ns ? pmi->deadline_ns - now : 0;
+        const uint64_t slice = left < SLICE_NS ? left : SLICE_NS;
+        const struct timespec timeout = {.tv_nsec = (long)slice};
+        const int ready = ppoll(&socket, 1, &timeout, NULL);
+        if (ready > 0)
+            return HORON_OK;
+        if (ready < 0 && errno != EINTR)
+            return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno,
+                                         "the launcher's socket, PMI_FD=%d", pmi->fd);
+        if (pmi->goes_on && !pmi->goes_on(pmi->arg))
+            return horon_error_set(error, HORON_ERR_CANCELLED,
+                                   "interrupted while waiting for the launcher (PMI)");
+        if (left == 0)
+            return horon_error_set(error, HORON_ERR_TIMEOUT, "the launcher does not answer (PMI)");
+    }
+}
+
+/* One line, without its end, and nothing behind it: MPI may talk over this socket, too. */
+static horon_status_t read_line(const struct horon_pmi *pmi, char line[LINE_BYTES],
+                                struct horon_error *error)
+{
+    size_t used = 0;
+    while (used == 0 || line[used - 1] != '\n') {
+        const horon_status_t status = wait_for_answer(pmi, error);
+        if (status != HORON_OK)
+            return status;
+        if (used == LINE_BYTES)
+            return horon_error_set(error, HORON_ERR_PROTO, "a line of the launcher's is too long");
+        ssize_t got = recv(pmi->fd, line + used, LINE_BYTES - used, MSG_PEEK | MSG_DONTWAIT);
+        const char *end = got > 0 ? memchr(line + used, '\n', (size_t)got) : NULL;
+        if (got > 0)
+            got = recv(pmi->fd, line + used, end ? (size_t)(end + 1 - line) - used : (size_t)got,
+                       MSG_DONTWAIT);
+        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
+            return horon_error_set(error, HORON_ERR_SYSTEM,
+                                   "the launcher has closed its connection (PMI)");
+        used += got > 0 ? (size_t)got : 0;
+    }
+    line[used - 1] = 0;
+    if (strlen(line) != used - 1)
+        return horon_error_set(error, HORON_ERR_PROTO, "a line of the launcher's has a 0 in it");
+    return HORON_OK;
+}
+
+/* The value of a word of a line: up to the next blank. @return false: it has none, or too long */
+static bool find_word(const char *line, const char *name, char *value, size_t value_bytes)
+{
+    const size_t name_bytes = strlen(name);
+    for (const char *word = line; *word;) {
+        const size_t bytes = strcspn(word, " ");
+        if (bytes > name_bytes && word[name_bytes] == '=' && !strncmp(word, name, name_bytes)) {
+            const size_t length = bytes - name_bytes - 1;
+            if (length >= value_bytes)
+                return false;
+            memcpy(value, word + name_bytes + 1, length);
+            value[length] = 0;
+            return true;
+        }
+        word += bytes + strspn(word + bytes, " ");
+    }
+    return false;
+}
+
+/* @param answer what the answer's cmd= must be */
+static horon_status_t ask(const struct horon_pmi *pmi, const char *request, const char *answer,
+                          char line[LINE_BYTES], struct horon_error *error)
+{
+    char command[64];
+    const size_t bytes = strlen(request);
+    assert(bytes > 0 && request[bytes - 1] == '\n');
+    if (send(pmi->fd, request, bytes, MSG_NOSIGNAL) != (ssize_t)bytes)
+        return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno,
+                                     "the launcher cannot be asked (PMI_FD=%d)", pmi->fd);
+    const horon_status_t status = read_line(pmi, line, error);
+    if (status != HORON_OK)
+        return status;
+    if (!find_word(line, "cmd", command, sizeof command) || strcmp(command, answer) != 0)
+        return horon_error_set(error, HORON_ERR_PROTO,
+                               "the launcher answers \"%.60s\", and %s was to come (PMI)", line,
+                               answer);
+    return HORON_OK;
+}
+
+/* rc=0, or there is none. */
+static bool went_well(const char *line)
+{
+    char code[16];
+    return !find_word(line, "rc", code, sizeof code) || strcmp(code, "0") == 0;
+}
+
+horon_status_t horon_pmi_open(struct horon_pmi *pmi, struct horon_error *error)
+{
+    char line[LINE_BYTES];
+    struct stat about;
+    if (fstat(pmi->fd, &about) != 0 || !S_ISSOCK(about.st_mode))
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "PMI_FD=%d leads to the launcher no more, which would tell where "
+                               "the ranks meet: MPI_Finalize() has closed it, or a program between "
+                               "the two; set HORON_STORE=tcp://HOST:PORT with an address of rank 0",
+                               pmi->fd);
+    const horon_status_t status = ask(pmi, "cmd=get_my_kvsname\n", "my_kvsname", line, error);
+    if (status == HORON_OK && !find_word(line, "kvsname", pmi->space, sizeof pmi->space))
+        return horon_error_set(error, HORON_ERR_PROTO,
+                               "the launcher does not say what its key-value space is called");
+    return status;
+}
+
+horon_status_t horon_pmi_put(struct horon_pmi *pmi, const char *key, const char *value,
+                             struct horon_error *error)
+{
+    char line[LINE_BYTES];
+    assert(!strpbrk(key, " \n") && !strpbrk(value, " \n"));
+    assert(strlen(value) < HORON_PMI_VALUE_BYTES);
+    const int bytes =
+        snprintf(line, sizeof line, "cmd=put kvsname=%s key=%s value=%s\n", pmi->space, key, value);
+    assert(bytes > 0 && (size_t)bytes < sizeof line);
+    const horon_status_t status = ask(pmi, line, "put_result", line, error);
+    if (status == HORON_OK && !went_well(line))
+        return horon_error_set(error, HORON_ERR_SYSTEM, "the launcher does not take %s: %.100s",
+                               key, line);
+    return status;
+}
+
+horon_status_t horon_pmi_get(struct horon_pmi *pmi, const char *key,
+                             char value[HORON_PMI_VALUE_BYTES], struct horon_error *error)
+{
+    char line[LINE_BYTES];
+    const int bytes = snprintf(line, sizeof line, "cmd=get kvsname=%s key=%s\n", pmi->space, key);
+    assert(bytes > 0 && (size_t)bytes < sizeof line);
+    const horon_status_t status = ask(pmi, line, "get_result", line, error);
+    if (status != HORON_OK)
+        return status;
+    if (!went_well(line))
+        return HORON_AGAIN;
+    if (!find_word(line, "value", value, HORON_PMI_VALUE_BYTES))
+        return horon_error_set(error, HORON_ERR_PROTO, "the launcher gives no value of %s", key);
+    return HORON_OK;
+}
+
+/* The connection of one process. */
+struct ending {
+    struct horon_pmi pmi;
+    pid_t process;
+    ino_t socket; /* MPI closes it when it ends, and its number may be another file's then */
+};
+
+static void end_at_exit(int status, void *arg)
+{
+    struct ending *ending = arg;
+    char line[LINE_BYTES];
+    struct horon_error ignored;
+    struct stat about;
+    if (status == 0 && getpid() == ending->process && fstat(ending->pmi.fd, &about) == 0 &&
+        S_ISSOCK(about.st_mode) && about.st_ino == ending->socket) {
+        ending->pmi.deadline_ns = horon_clock_deadline(horon_clock_ns(), END_MS);
+        (void)ask(&ending->pmi, "cmd=finalize\n", "finalize_ack", line, &ignored);
+    }
+    horon_free(ending);
+}
+
+horon_status_t horon_pmi_end_at_exit(const struct horon_pmi *pmi, struct horon_error *error)
+{
+    struct stat about;
+    struct ending *ending = horon_zalloc(1, sizeof *ending);
+    if (ending && fstat(pmi->fd, &about) == 0) {
+        *ending =
+            (struct ending){.pmi = {.fd = pmi->fd}, .process = getpid(), .socket = about.st_ino};
+        if (on_exit(end_at_exit, ending) == 0)
+            return HORON_OK;
+    }
+    horon_free(ending);
+    return horon_error_set(error, HORON_ERR_MEMORY, "no memory for what the launcher is told");
+}
+
+horon_status_t horon_pmi_meet(struct horon_pmi *pmi, struct horon_error *error)
+{
+    char line[LINE_BYTES];
+    return ask(pmi, "cmd=barrier_in\n", "barrier_out", line, error);
+}
