@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Rank 0 puts "1,KEY,ADDRESSES" under one name; every rank puts a mark of its own, then all wait
+ * for each other, once, and get what rank 0 has put. A rank that finds its own mark has been here:
+ * its process joins again, or a program that it started does, and what rank 0 put then still holds.
+ * It serves there again, or at one of the next ports.
+ *
+ * The launcher's processes talk to each other as safely as they do for MPI: what can read that can
+ * read the key. A key that the user gave does not travel.
+ */
+#include "boot/identity/meeting.h"
+
+#include "address.h"
+#include "boot/connect/handshake.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NAME "horon"
+#define VERSION "1"
+#define NO_KEY "-" /* rank 0 was given one */
+#define KEY_BYTES 32
+
+/* One of the row PORT_RANGE that is free now; the next ones may be tried, too. */
+static horon_status_t find_port(const char *range, int *port_out, struct horon_error *error)
+{
+    int first, last;
+    struct horon_addresses everywhere;
+    horon_status_t status = horon_port_range_parse(range, &first, &last, error);
+    if (status != HORON_OK)
+        return status;
+    horon_addresses_everywhere(&everywhere);
+    for (int port = first; port <= last; port++) {
+        struct horon_address address = everywhere.items[0];
+        horon_address_set_port(&address, port);
+        const int fd = horon_address_listen(&address);
+        if (fd < 0)
+            continue;
+        close(fd);
+        *port_out = horon_address_port(&address);
+        return HORON_OK;
+    }
+    return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno,
+                                 "no port of %d-%d is free for the ranks to meet at", first, last);
+}
+
+/* Those of this machine; the loopback only if all ranks are here, or there is nothing else. */
+static horon_status_t write_addresses(const struct horon_identity *id,
+                                      const struct horon_config *config, char *text,
+                                      size_t text_bytes, struct horon_error *error)
+{
+    struct horon_addresses here;
+    const bool all_here = id->local_size == id->size;
+    int port = 0;
+    horon_status_t status =
+        horon_addresses_of_machine(all_here ? "" : config->interfaces, all_here, &here, error);
+    if (status == HORON_OK)
+        status = find_port(config->port_range, &port, error);
+    if (status != HORON_OK)
+        return status;
+    const int loopbacks = horon_addresses_count(&here, horon_address_is_loopback);
+    here.count -= loopbacks < here.count ? loopbacks : 0; /* they are last */
+    for (int i = 0; i < here.count; i++)
+        horon_address_set_port(&here.items[i], port);
+    horon_addresses_write(&here, text, text_bytes);
+    return HORON_OK;
+}
+
+static horon_status_t write_key(char text[2 * KEY_BYTES + 1], struct horon_error *error)
+{
+    uint8_t bytes[KEY_BYTES];
+    const horon_status_t status = horon_random(bytes, sizeof bytes, error);
+    for (size_t i = 0; status == HORON_OK && i < sizeof bytes; i++)
+        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+    explicit_bzero(bytes, sizeof bytes);
+    return status;
+}
+
+/* Rank 0's part. */
+static horon_status_t invite(const struct horon_identity *id, const struct horon_config *config,
+                             struct horon_pmi *pmi, bool has_key, struct horon_error *error)
+{
+    char value[HORON_PMI_VALUE_BYTES], fresh[2 * KEY_BYTES + 1] = NO_KEY;
+    char addresses[HORON_PMI_VALUE_BYTES - sizeof fresh - sizeof VERSION];
+    horon_status_t status = has_key ? HORON_OK : write_key(fresh, error);
+    if (status == HORON_OK)
+        status = write_addresses(id, config, addresses, sizeof addresses, error);
+    if (status == HORON_OK) {
+        snprintf(value, sizeof value, VERSION ",%s,%s", fresh, addresses);
+        status = horon_pmi_put(pmi, NAME, value, error);
+    }
+    explicit_bzero(value, sizeof value);
+    explicit_bzero(fresh, sizeof fresh);
+    return status;
+}
+
+/* Once in the life of the launch. */
+static horon_status_t meet(const struct horon_identity *id, const struct horon_config *config,
+                           struct horon_pmi *pmi, const char *mark, bool has_key,
+                           struct horon_error *error)
+{
+    horon_status_t status = HORON_OK;
+    if (id->rank == 0)
+        status = invite(id, config, pmi, has_key, error);
+    if (status == HORON_OK)
+        status = horon_pmi_end_at_exit(pmi, error);
+    if (status == HORON_OK)
+        status = horon_pmi_put(pmi, mark, VERSION, error);
+    if (status == HORON_OK)
+        status = horon_pmi_meet(pmi, error);
+    if (status == HORON_ERR_TIMEOUT)
+        horon_error_set(error, status,
+                        "not all of the %d processes that the launcher started have come: each of "
+                        "them must create a context, or set HORON_RANKS to those that do, and "
+                        "HORON_STORE",
+                        id->size);
+    return status;
+}
+
+/* @param value what rank 0 has put; it is cut into pieces */
+static horon_status_t accept_invitation(struct horon_identity *id, char *value,
+                                        char key[HORON_KEY_TEXT_BYTES], struct horon_error *error)
+{
+    char *fresh = value + strlen(VERSION ",");
+    char *addresses = strchr(fresh, ',');
+    struct horon_addresses places;
+    if (strncmp(value, VERSION ",", strlen(VERSION ",")) != 0 || !addresses ||
+        !horon_addresses_read(addresses + 1, &places) ||
+        strlen(addresses) >= sizeof id->store - strlen("tcp://"))
+        return horon_error_set(error, HORON_ERR_PROTO,
+                               "what rank 0 has left with the launcher makes no sense: is it of "
+                               "another version of horon?");
+    *addresses++ = 0;
+    const bool is_given = strcmp(fresh, NO_KEY) == 0;
+    if (is_given != (key[0] != 0))
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "%s has a job key, and %s has none: set HORON_JOB_KEY or "
+                               "HORON_JOB_KEY_FILE on all ranks, or on none",
+                               is_given ? "rank 0" : "this rank",
+                               is_given ? "this rank" : "rank 0");
+    if (!is_given)
+        snprintf(key, HORON_KEY_TEXT_BYTES, "%s", fresh);
+    snprintf(id->store, sizeof id->store, "tcp://%s", addresses);
+    id->port_scan = HORON_PORT_SCAN;
+    id->host_origin = NULL;
+    id->told = true;
+    return HORON_OK;
+}
+
+horon_status_t horon_meeting_hold(struct horon_identity *id, const struct horon_config *config,
+                                  struct horon_pmi *pmi, char key[HORON_KEY_TEXT_BYTES],
+                                  struct horon_error *error)
+{
+    char mark[32], value[HORON_PMI_VALUE_BYTES] = "";
+    snprintf(mark, sizeof mark, NAME ".%d", id->rank);
+    horon_status_t status = horon_pmi_open(pmi, error);
+    if (status == HORON_OK)
+        status = horon_pmi_get(pmi, mark, value, error);
+    if (status == HORON_AGAIN)
+        status = meet(id, config, pmi, mark, key[0] != 0, error);
+    if (status == HORON_OK)
+        status = horon_pmi_get(pmi, NAME, value, error);
+    if (status == HORON_AGAIN)
+        status = horon_error_set(error, HORON_ERR_SYSTEM,
+                                 "rank 0 has left nothing with the launcher: did it fail?");
+    if (status == HORON_OK)
+        status = accept_invitation(id, value, key, error);
+    explicit_bzero(value, sizeof value);
+    return status;
+}
