@@ -8,6 +8,7 @@
 
 #include "alloc.h"
 #include "boot/identity/key.h"
+#include "boot/identity/meeting.h"
 #include "boot/store/server.h"
 #include "clock.h"
 #include "host/failure_file.h"
@@ -97,10 +98,7 @@ static horon_status_t prepare(struct horon_joining *j, int rank, int size,
      * those that rank 0 lacks to serve the store, some rank waits outside. */
     const int of_store = j->id.rank == 0 ? j->id.size : 0;
     (void)horon_descriptors_need(HORON_JOINING_DESCRIPTORS + of_store, "joining", NULL);
-    if (j->id.size > 1)
-        status = horon_joined_before(&j->id, &j->boot->fds, error);
-    if (status == HORON_OK)
-        status = horon_pump_init(&j->boot->pump, error);
+    status = horon_pump_init(&j->boot->pump, error);
     j->boot->pump.fds = j->listeners.noted = &j->boot->fds;
     j->boot->pump.owner = &j->owner;
     if (status == HORON_OK)
@@ -115,7 +113,6 @@ static horon_status_t prepare(struct horon_joining *j, int rank, int size,
     j->log->rank = j->id.rank;
     memcpy(j->log->host, j->mine.name, sizeof j->mine.name);
     memcpy(j->boot->profiles[j->id.rank].name, j->mine.name, sizeof j->mine.name);
-    horon_joining_report_identity(j);
     j->self = (struct horon_self){.pump = &j->boot->pump,
                                   .log = j->log,
                                   .hello = horon_hello_of(HORON_ROLE_PEER, j->id.rank, j->id.size)};
@@ -174,18 +171,55 @@ static void joining_deinit(struct horon_joining *j, bool joined)
     horon_free(j);
 }
 
+static bool goes_on(void *arg)
+{
+    struct horon_joining *j = arg;
+    j->interrupted =
+        j->caller->interrupted && j->caller->interrupted(j->caller->interrupted_arg) != 0;
+    return !j->interrupted;
+}
+
+/* Where the launcher's key-value space tells the store. Processes that it has started and that are
+ * no rank of this job are not waited for there. */
+static horon_status_t meet(struct horon_joining *j, char *key_text, struct horon_error *error)
+{
+    struct horon_pmi pmi = {
+        .fd = j->id.pmi_fd, .deadline_ns = j->deadline_ns, .goes_on = goes_on, .arg = j};
+    horon_status_t status = HORON_ERR_CONFIG;
+    if (j->config->ranks[0])
+        horon_error_set(error, status,
+                        "HORON_RANKS is set, and ranks started by %s then do not know where to "
+                        "meet: set HORON_STORE=tcp://HOST:PORT with an address of rank 0",
+                        j->id.source);
+    else
+        status = horon_meeting_hold(&j->id, j->config, &pmi, key_text, error);
+    return status == HORON_ERR_CONFIG && j->id.store[0] ? HORON_OK : status;
+}
+
 static horon_status_t join(struct horon_joining *j, int rank, int size, struct horon_error *error)
 {
     char key_text[HORON_KEY_TEXT_BYTES] = "";
     horon_status_t status = prepare(j, rank, size, error);
     if (status != HORON_OK)
         return status;
-    if (j->id.size == 1)
+    if (j->id.size == 1) {
+        horon_joining_report_identity(j);
         return horon_joining_run_alone(j, error);
+    }
     j->self.key = j->boot->key = horon_memory_secret(sizeof *j->boot->key);
     if (!j->boot->key)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the job key");
-    status = horon_key_read(j->config, j->id.local_rank <= 0 ? j->log : NULL, key_text, error);
+    const bool knows_store = j->id.pmi_fd < 0; /* which a rank before this one has joined by */
+    if (knows_store)
+        status = horon_joined_before(&j->id, &j->boot->fds, error);
+    if (status == HORON_OK)
+        status = horon_key_read(j->config, j->id.local_rank <= 0 ? j->log : NULL, key_text, error);
+    if (status == HORON_OK && !knows_store)
+        status = meet(j, key_text, error);
+    if (status == HORON_OK && !knows_store)
+        status = horon_joined_before(&j->id, &j->boot->fds, error);
+    if (status == HORON_OK)
+        horon_joining_report_identity(j);
     if (status == HORON_OK)
         status = horon_job_key_init(j->boot->key, key_text, strlen(key_text), error);
     explicit_bzero(key_text, sizeof key_text);

@@ -12,11 +12,14 @@ void horon_joining_report_identity(const struct horon_joining *j)
     if (id->size == 1)
         return;
     HORON_LOG_DEBUG(j->log, "ranks meet at %s%s", id->store,
-                    id->port_scan ? ", made of the launcher's variables" : "");
+                    id->told        ? ", as rank 0 said through the launcher"
+                    : id->port_scan ? ", made of the launcher's variables"
+                                    : "");
     /* the key itself is nobody's to read */
     HORON_LOG_DEBUG(j->log, "the job key comes from %s",
                     j->config->job_key[0]        ? "HORON_JOB_KEY"
                     : j->config->job_key_file[0] ? "HORON_JOB_KEY_FILE"
+                    : id->told                   ? "rank 0, through the launcher"
                                                  : "nowhere: there is none");
 }
 

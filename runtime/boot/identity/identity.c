@@ -5,8 +5,9 @@
  * step starts, so any other launcher is closer to us. A half-set row is an error if nothing else is
  * complete; but not Slurm's, whose batch scripts and shells have half of them as a rule.
  *
- * Only horonrun says where the store is. For the others rank 0 serves at an address that every rank
- * can derive: MASTER_ADDR, if it is set; else Horovod's rendezvous address, loopback if the
+ * Only horonrun says where the store is. For the others rank 0 serves where it says in the
+ * launcher's key-value space (meeting.c), if that has one, or at an address that every rank can
+ * derive: MASTER_ADDR, if it is set; else Horovod's rendezvous address, loopback if the
  * launcher says that all ranks are on this machine, or the first node of Slurm's allocation. The
  * port is MASTER_PORT, or is made of the job's name; and the next few, for it may be taken.
  */
@@ -15,11 +16,11 @@
 #include "numbers.h"
 
 #include <assert.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <xxhash.h>
 
-#define PORT_SCAN 7 /* further ports that the others ask at; rank 0 takes the first free one */
 #define DERIVED_PORT_FIRST 20000 /* below the kernel's own choices, which begin at 32768 */
 #define DERIVED_PORTS 12000
 
@@ -36,6 +37,7 @@ struct launcher {
     const char *local_size[3];
     const char *job[4];         /* all that are set, together, name the job */
     const char *address, *port; /* of the store, if MASTER_ADDR and MASTER_PORT are not set */
+    const char *pmi;            /* the descriptor of its key-value space */
     bool lenient;               /* one of rank and size alone means nothing */
 };
 
@@ -69,7 +71,8 @@ static const struct launcher launchers[] = {
      .size = {"PMI_SIZE"},
      .local_rank = {"MPI_LOCALRANKID", "PMI_LOCAL_RANK"},
      .local_size = {"MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"},
-     .job = {"PMI_JOBID", "PMI_KVSNAME", "PALS_APID"}},
+     .job = {"PMI_JOBID", "PMI_KVSNAME", "PALS_APID"},
+     .pmi = "PMI_FD"},
     {.name = "Slurm",
      .rank = {"SLURM_PROCID"},
      .size = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"},
@@ -204,7 +207,7 @@ static horon_status_t derive_store(struct horon_identity *identity, const struct
         return status;
     if (port == 0 && mark != 0)
         port = DERIVED_PORT_FIRST + (int)(mark % DERIVED_PORTS);
-    static_assert(DERIVED_PORT_FIRST + DERIVED_PORTS + PORT_SCAN <= 32768, "see above");
+    static_assert(DERIVED_PORT_FIRST + DERIVED_PORTS + HORON_PORT_SCAN <= 32768, "see above");
     if (!known || port == 0)
         return horon_error_set(error, HORON_ERR_CONFIG,
                                "ranks started by %s do not know where to meet: set %sMASTER_PORT, "
@@ -213,7 +216,7 @@ static horon_status_t derive_store(struct horon_identity *identity, const struct
     const bool bare_v6 = strchr(host, ':') && host[0] != '[';
     snprintf(identity->store, sizeof identity->store, bare_v6 ? "tcp://[%s]:%d" : "tcp://%s:%d",
              host, port);
-    identity->port_scan = PORT_SCAN;
+    identity->port_scan = HORON_PORT_SCAN;
     identity->job = mark;
     return HORON_OK;
 }
@@ -234,6 +237,15 @@ static const struct launcher *find_launcher(horon_environment_fn get)
     return half;
 }
 
+/* Also where it is known: what it is used for may find it closed. */
+static void note_pmi(struct horon_identity *identity, const struct launcher *launcher,
+                     horon_environment_fn get)
+{
+    const char *fd = launcher->pmi ? look(get, launcher->pmi) : NULL;
+    if (fd && !look(get, "MASTER_ADDR"))
+        horon_number_parse(fd, 0, INT_MAX, &identity->pmi_fd);
+}
+
 static horon_status_t take_store(struct horon_identity *identity, const struct launcher *launcher,
                                  const char *store, horon_environment_fn get,
                                  struct horon_error *error)
@@ -244,8 +256,11 @@ static horon_status_t take_store(struct horon_identity *identity, const struct l
         snprintf(identity->store, sizeof identity->store, "%s", store);
         return HORON_OK;
     }
-    if (launcher != &launchers[0] || look(get, "MASTER_ADDR"))
-        return derive_store(identity, launcher, get, error);
+    note_pmi(identity, launcher, get);
+    if (launcher != &launchers[0] || look(get, "MASTER_ADDR")) {
+        const horon_status_t status = derive_store(identity, launcher, get, error);
+        return identity->pmi_fd >= 0 ? HORON_OK : status;
+    }
     return horon_error_set(error, HORON_ERR_CONFIG,
                            "HORON_STORE is not set: %d ranks need an address to meet at, "
                            "tcp://HOST:PORT of rank 0 or file:DIR",
@@ -256,8 +271,12 @@ horon_status_t horon_identity_find(struct horon_identity *identity, int rank, in
                                    const char *store, horon_environment_fn get,
                                    struct horon_error *error)
 {
-    struct horon_identity found = {
-        .rank = 0, .size = 1, .local_rank = -1, .local_size = -1, .source = "nothing"};
+    struct horon_identity found = {.rank = 0,
+                                   .size = 1,
+                                   .local_rank = -1,
+                                   .local_size = -1,
+                                   .pmi_fd = -1,
+                                   .source = "nothing"};
     const struct launcher *launcher = NULL;
     horon_status_t status = HORON_OK;
     if (rank == -1 && size == -1) {
@@ -281,7 +300,8 @@ horon_status_t horon_identity_find(struct horon_identity *identity, int rank, in
     if (status != HORON_OK)
         return status;
     assert(found.rank >= 0 && found.rank < found.size);
-    assert((found.size == 1) == (found.store[0] == 0));
+    assert(found.size > 1 || found.store[0] == 0);
+    assert(found.size == 1 || found.store[0] || found.pmi_fd >= 0);
     assert(found.local_rank < found.size);
     *identity = found;
     return HORON_OK;
