@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that another launcher has started find each other: Open MPI's mpirun.
+"""Ranks that another launcher has started find each other: Open MPI's mpirun, and MPICH's hydra.
 
 test/runtime/boot has the variables of all launchers as tables; test/python has torchrun.
 """
@@ -20,6 +20,8 @@ import jobs  # noqa: E402
 import tap  # noqa: E402
 
 SUM_ONCE = os.environ.get("SUM_ONCE")
+BESIDE_MPI = os.environ.get("BESIDE_MPI")
+MPICH = "libmpich.so.12"
 COUNT = "1009"
 
 
@@ -35,6 +37,16 @@ def mpirun(size, *words, **env):
     with tempfile.TemporaryDirectory(prefix="mpi") as own:
         with jobs.Job(*words, program=program, env={**env, "TMPDIR": own}) as job:
             yield job
+
+
+@contextlib.contextmanager
+def hydra(size, *words, program=SUM_ONCE, **env):
+    """Likewise a job of MPICH's."""
+    tap.need(program, "the rank program is not built")
+    launcher = tap.need(shutil.which("mpiexec.hydra"), "hydra is not installed (Debian: mpich)")
+    words = ["-n", str(size), program, *(words or [COUNT])]
+    with jobs.Job(*words, program=launcher, env=env) as job:
+        yield job
 
 
 def end_well(job, size):
@@ -83,6 +95,55 @@ def test_mpirun_program_that_a_rank_starts_does_not_wait_in_its_place():
     told = r"rank (\d) has joined already: process \d+, which started this program"
     assert re.search(told, err), err
     assert "inherits Open MPI's variables" in err, err
+
+
+def test_hydra_ranks_meet_without_a_setting():
+    for size in (1, 2, 3, 5):
+        with hydra(size) as job:
+            end_well(job, size)
+
+
+def test_hydra_jobs_at_once_do_not_meet():
+    with hydra(2) as one, hydra(3) as other:
+        end_well(one, 2)
+        end_well(other, 3)
+
+
+def test_hydra_ranks_meet_with_a_key():
+    with hydra(2, HORON_JOB_KEY="a key for this test alone") as job:
+        end_well(job, 2)
+
+
+def test_hydra_program_that_a_rank_starts_does_not_wait_in_its_place():
+    words = (COUNT, "1", f"{SUM_ONCE} {COUNT} 1")
+    with hydra(2, *words, HORON_START_TIMEOUT="1h") as job:
+        status, out, err = job.end()
+    assert status != 0, (out, err)
+    assert re.search(r"rank \d has joined already: process \d+, which started", err), err
+
+
+def test_hydra_process_that_never_joins_is_missed():
+    command = f'if [ "$PMI_RANK" = 1 ]; then sleep 600; fi; exec {SUM_ONCE} {COUNT}'
+    with hydra(2, "-c", command, program="/bin/sh", HORON_START_TIMEOUT="1s") as job:
+        status, out, err = job.end()
+    assert status != 0, (out, err)
+    assert "not all of the 2 processes that the launcher started have come" in err, err
+
+
+def test_hydra_ranks_use_mpi_before_beside_and_after_horon():
+    for steps in ("jsl", "jsibfsl", "ijsbslf", "ijsbfsl", "jslibf", "jsljsl"):
+        with hydra(3, MPICH, steps, program=BESIDE_MPI) as job:
+            status, out, err = job.end()
+        job.assert_nothing_left()
+        assert status == 0, (steps, out, err)
+        assert out.count("sum 3\n") == 3 * steps.count("s"), (steps, out, err)
+
+
+def test_hydra_rank_that_joins_after_mpi_has_ended_is_told():
+    with hydra(2, MPICH, "jslibfj", program=BESIDE_MPI) as job:
+        status, out, err = job.end()
+    assert status != 0, (out, err)
+    assert "MPI_Finalize" in err and "HORON_STORE" in err, err
 
 
 tap.run(dict(vars()))

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A rank of horon and of MPICH in one process: `beside_mpi LIBRARY STEPS`. A step is a letter, in
+ * any order that makes sense: j joins, s sums, l leaves; i, b and f are MPI_Init, MPI_Barrier and
+ * MPI_Finalize.
+ */
+#include <horon/horon.h>
+
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WORLD 0x44000000 /* MPI_COMM_WORLD of MPICH's ABI */
+
+static void stop(const char *what, const char *why)
+{
+    fprintf(stderr, "%s: %s\n", what, why);
+    exit(1);
+}
+
+/* @param function_out  a pointer to a function */
+static void find(void *library, const char *name, void *function_out)
+{
+    void *address = dlsym(library, name);
+    if (!address)
+        stop(name, "is not there");
+    memcpy(function_out, &address, sizeof address);
+}
+
+static void join(horon_context_t **ctx)
+{
+    char why[HORON_ERROR_TEXT_BYTES];
+    if (horon_context_create(NULL, ctx, why, sizeof why) != HORON_OK)
+        stop("join", why);
+}
+
+static void sum(horon_context_t *ctx)
+{
+    char why[HORON_ERROR_TEXT_BYTES];
+    int32_t one = 1;
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = HORON_ALLREDUCE;
+    desc.name = "one";
+    desc.dtype = HORON_INT32;
+    desc.src = desc.dst = &one;
+    desc.count = 1;
+    if (horon_run(ctx, &desc, -1, why, sizeof why) != HORON_OK)
+        stop("sum", why);
+    printf("sum %d\n", (int)one);
+}
+
+int main(int argc, char **argv)
+{
+    horon_context_t *ctx = NULL;
+    void *library = argc > 2 ? dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL) : NULL;
+    if (!library)
+        stop("dlopen", argc > 2 ? dlerror() : "beside_mpi LIBRARY STEPS");
+    int (*init)(int *, char ***), (*barrier)(int), (*finalize)(void);
+    find(library, "MPI_Init", &init);
+    find(library, "MPI_Barrier", &barrier);
+    find(library, "MPI_Finalize", &finalize);
+    for (const char *step = argv[2]; *step; step++) {
+        switch (*step) {
+        case 'j':
+            join(&ctx);
+            break;
+        case 's':
+            sum(ctx);
+            break;
+        case 'l':
+            horon_context_destroy(ctx);
+            break;
+        case 'i':
+            init(NULL, NULL);
+            break;
+        case 'b':
+            barrier(WORLD);
+            break;
+        case 'f':
+            finalize();
+            break;
+        default:
+            stop(step, "is no step");
+        }
+    }
+    fflush(stdout);
+    return 0;
+}
