@@ -347,97 +347,6 @@ static void test_request_with_a_zero_dimension_is_empty_however_large_the_others
     drop(bed);
 }
 
-static void test_request_buffers_are_needed_where_they_are_used(void **state)
-{
-    struct bed *bed = *state;
-    static const struct {
-        uint32_t verb;
-        int32_t root;
-        bool src, dst; /* needed */
-    } cases[] = {{HORON_ALLREDUCE, 0, true, true},
-                 {HORON_BROADCAST, RANK, true, false},
-                 {HORON_BROADCAST, RANK + 1, false, true},
-                 {HORON_ALLGATHER, 0, true, false},
-                 {HORON_BARRIER, 0, false, false}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        horon_descriptor_t desc = right(bed);
-        desc.verb = cases[i].verb;
-        desc.root = cases[i].root;
-        desc.src = cases[i].src ? bed->data : NULL;
-        desc.dst = cases[i].dst ? bed->data : NULL;
-        expect_right(bed, &desc);
-        drop(bed);
-        if (cases[i].src) {
-            desc.src = NULL;
-            expect_wrong(bed, &desc, HORON_ERR_INVALID, "src is NULL");
-            desc.src = bed->data;
-        }
-        if (cases[i].dst) {
-            desc.dst = NULL;
-            expect_wrong(bed, &desc, HORON_ERR_INVALID, "dst is NULL");
-        }
-        desc.count = 0;
-        desc.src = desc.dst = NULL;
-        expect_right(bed, &desc);
-        drop(bed);
-    }
-}
-
-/* Partly the same memory would be overwritten before it is read. */
-static void test_request_buffers_are_equal_or_disjoint(void **state)
-{
-    static const struct {
-        uint32_t verb;
-        int32_t root;
-        int src, dst;
-        uint64_t count, dst_count;
-        bool right;
-    } cases[] = {
-        {HORON_ALLREDUCE, 0, 0, 1, 4, 0, false},
-        {HORON_ALLREDUCE, 0, 1, 0, 4, 0, false},
-        {HORON_ALLREDUCE, 0, 0, 3, 4, 0, false},
-        {HORON_ALLREDUCE, 0, 0, 4, 4, 0, true},
-        {HORON_ALLREDUCE, 0, 4, 0, 4, 0, true},
-        {HORON_ALLREDUCE, 0, 2, 2, 4, 0, true},
-        {HORON_ALLREDUCE, 0, 1, 0, 0, 0, true},
-        {HORON_ALLREDUCE, 0, 4, 0, 4, 8, true},
-        {HORON_BROADCAST, RANK, 0, 1, 2, 0, false},
-        {HORON_BROADCAST, RANK, 1, 1, 2, 0, true},
-        {HORON_BROADCAST, RANK + 1, 0, 1, 2, 0, true}, /* it does not read src */
-        {HORON_ALLGATHER, 0, 0, 1, 2, 1, false},
-        {HORON_ALLGATHER, 0, 0, 0, 2, 6, true},
-        {HORON_ALLGATHER, 0, 5, 0, 2, 6, false},
-        {HORON_ALLGATHER, 0, 6, 0, 2, 6, true},
-        {HORON_ALLGATHER, 0, 5, 0, 2, 1, true}, /* as far as one can know */
-        {HORON_ALLGATHER, 0, 3, 0, 2, UINT64_MAX, true},
-        {HORON_SCATTER, RANK, 0, 6, 6, 2, true},
-        {HORON_SCATTER, RANK, 2, 0, 6, 2, true},
-        {HORON_SCATTER, RANK, 1, 0, 6, 2, false},
-        {HORON_SCATTER, RANK, 2, 2, 6, 2, true},
-        {HORON_SCATTER, RANK + 1, 1, 0, 6, 2, true},
-    };
-    struct bed *bed = *state;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        horon_descriptor_t desc = right(bed);
-        desc.verb = cases[i].verb;
-        desc.root = cases[i].root;
-        desc.src = bed->data + cases[i].src;
-        desc.dst = bed->data + cases[i].dst;
-        desc.count = cases[i].count;
-        desc.dst_count = cases[i].dst_count;
-        if (!cases[i].right) {
-            expect_wrong(bed, &desc, HORON_ERR_INVALID, "equal or disjoint");
-            continue;
-        }
-        expect_right(bed, &desc);
-        drop(bed);
-    }
-    horon_descriptor_t desc = right(bed); /* a byte is enough */
-    desc.src = (char *)bed->data + 15;
-    desc.count = 4;
-    expect_wrong(bed, &desc, HORON_ERR_INVALID, "equal or disjoint");
-}
-
 static uint64_t check_of(struct bed *bed, const horon_descriptor_t *desc)
 {
     expect_right(bed, desc);
@@ -579,8 +488,6 @@ int main(void)
         TEST(test_request_names_have_1_to_511_bytes),
         TEST(test_request_shapes_are_multiplied_and_bounded),
         TEST(test_request_with_a_zero_dimension_is_empty_however_large_the_others),
-        TEST(test_request_buffers_are_needed_where_they_are_used),
-        TEST(test_request_buffers_are_equal_or_disjoint),
         TEST(test_request_check_differs_where_ranks_must_agree),
         TEST(test_request_check_of_an_allgather_leaves_rows_out),
         TEST(test_request_describe_says_verb_and_name),
