@@ -114,15 +114,18 @@ static horon_status_t copy_small(const struct horon_channel *channel, const stru
     return HORON_OK;
 }
 
-/* In place the input begins where the output does, and windows of other ranks would overwrite what
+/* In place the input lies somewhere in the output, and windows of other ranks would overwrite what
  * of it is not sent yet. At its own place in the output nothing else is written. */
-static void move_to_place(const struct horon_channel *channel, struct horon_windows *windows)
+static void move_to_place(const struct horon_channel *channel, struct horon_windows *windows,
+                          uint64_t total)
 {
     const int rank = channel->team->rank;
-    if (!windows->out || windows->own != windows->out)
+    const size_t element = channel->element_bytes, bytes = windows->counts[rank] * element;
+    if (!windows->out || !horon_rows_lie_in(windows->own, bytes, windows->out, total * element))
         return;
-    char *place = windows->out + windows->starts[rank] * channel->element_bytes;
-    memmove(place, windows->own, windows->counts[rank] * channel->element_bytes);
+    char *place = windows->out + windows->starts[rank] * element;
+    if (windows->own != place)
+        memmove(place, windows->own, bytes);
     windows->own = place;
 }
 
@@ -149,7 +152,7 @@ static horon_status_t lengths_known(struct horon_channel *channel, struct horon_
     windows->element_bytes = channel->element_bytes;
     if (fits_small(channel, most))
         return copy_small(channel, state);
-    move_to_place(channel, windows);
+    move_to_place(channel, windows, total);
     return horon_windows_begin(channel, windows);
 }
 

@@ -309,8 +309,11 @@ static void read_entries(struct horon_channel *channel)
 /* Does this rank write where it reads? Not if it reads nothing, or writes nothing. */
 static bool is_in_place(const struct horon_channel *channel, const struct horon_alltoall *state)
 {
-    return state->out && state->out == state->own &&
-           horon_alltoall_gives(channel, channel->team->rank, channel->team->rank);
+    const struct horon_team *team = channel->team;
+    const size_t element = channel->element_bytes;
+    return state->out && horon_alltoall_gives(channel, team->rank, team->rank) &&
+           horon_rows_lie_in(state->own, state->give_at[team->size] * element, state->out,
+                             state->take_at[team->size] * element);
 }
 
 /* What this rank gives itself goes last, if it is in the way of what it gives others. */
@@ -323,9 +326,10 @@ static void move_own(const struct horon_channel *channel, struct horon_alltoall 
 {
     const int rank = channel->team->rank;
     const size_t element = channel->element_bytes;
+    const char *own = state->own + state->give_at[rank] * element;
     char *place = state->out + state->take_at[rank] * element;
-    memmove(place, state->own + state->give_at[rank] * element,
-            horon_alltoall_take_count(state, rank) * element);
+    if (own != place)
+        memmove(place, own, horon_alltoall_take_count(state, rank) * element);
 }
 
 /* All rows are known. @return OK | ERR_PROTO */
@@ -420,6 +424,7 @@ static void copy_out(const struct horon_channel *channel, uint64_t chunk)
     const struct horon_alltoall *state = horon_alltoall_of(channel);
     const struct horon_team *team = channel->team;
     const size_t element = channel->element_bytes;
+    const bool in_place = is_in_place(channel, state); /* moved before, or last */
     for (int local = 0; local < team->local_size; local++) {
         const int rank = local_rank_at(team, local);
         const uint64_t first = chunk * channel->pipeline.chunk_count;
@@ -429,7 +434,7 @@ static void copy_out(const struct horon_channel *channel, uint64_t chunk)
             continue;
         if (rank == team->rank && count)
             from = state->own + (state->give_at[rank] + first) * element;
-        if (count && !(rank == team->rank && is_in_place(channel, state)))
+        if (count && !(rank == team->rank && in_place))
             memcpy(state->out + (state->take_at[rank] + first) * element, from, count * element);
     }
 }

@@ -43,7 +43,8 @@ static_assert(offsetof(struct horon_signature, root) == offsetof(struct horon_si
 /** A piece of the vector. An operation over several tensors is one over their concatenation. */
 struct horon_part {
     const void *src;
-    void *dst; /* equal to src or disjoint from it; NULL: filled by output() */
+    void *dst; /* equal to src or disjoint from it, but for what horon.h says of rows that stay at
+                  their place; NULL: filled by output() */
     uint64_t count;
 };
 
@@ -83,15 +84,19 @@ static inline const struct horon_verb_row *horon_verb_of(const struct horon_sign
     return &horon_verb_rows[signature->verb];
 }
 
-/** Rows of the output of @p rank of @p size, of a verb that agrees on splits: where nothing else
- * was said, the first ranks get one row more than the others. */
+/** Rows for @p rank of @p size where no splits are given: the first ranks get one more, if need be.
+ */
+static inline uint64_t horon_rows_even(uint64_t rows, int rank, int size)
+{
+    assert(rank >= 0 && rank < size);
+    return rows / (uint64_t)size + ((uint64_t)rank < rows % (uint64_t)size);
+}
+
+/** Rows of the output of @p rank of @p size, of a verb that agrees on splits. */
 static inline uint64_t horon_operation_rows(const struct horon_operation *op, int rank, int size)
 {
-    const uint64_t rows = op->agreed.shape[0];
     assert(rank >= 0 && rank < size);
-    if (op->splits)
-        return op->splits[rank];
-    return rows / (uint64_t)size + ((uint64_t)rank < rows % (uint64_t)size);
+    return op->splits ? op->splits[rank] : horon_rows_even(op->agreed.shape[0], rank, size);
 }
 
 /** Elements of the output of @p rank, as far as they are known before the ranks have met. */
@@ -112,6 +117,15 @@ uint64_t horon_signature_bytes(const struct horon_signature *signature);
 
 /** Of a signature and, unless @p name_hash is 0, a name. Groups do not count. */
 uint64_t horon_signature_hash(const struct horon_signature *signature, uint64_t name_hash);
+
+/** Lies a byte of what a rank gives in what it gets? If so, its rows are in the way of others', or
+ * these of its own. */
+static inline bool horon_rows_lie_in(const void *own, uint64_t own_bytes, const void *out,
+                                     uint64_t out_bytes)
+{
+    const uintptr_t at = (uintptr_t)own, to = (uintptr_t)out;
+    return at <= to ? to - at < own_bytes && out_bytes : at - to < out_bytes && own_bytes;
+}
 
 static inline bool horon_signature_equal(const struct horon_signature *a,
                                          const struct horon_signature *b)

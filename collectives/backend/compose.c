@@ -196,16 +196,20 @@ static bool share_of(const struct horon_composed *composed, int root, size_t *at
 }
 
 /* In place: moved to its place at once, where nobody else's rows will come. */
-static void move_own(struct horon_composed *composed)
+static void move_own(struct horon_composed *composed, size_t total)
 {
-    const struct horon_operation *op = composed->whole;
+    const size_t of_row = row_bytes(composed->whole);
+    const size_t bytes = (size_t)composed->taken[composed->rank] * of_row;
     uint64_t before = 0;
-    if (!composed->out || composed->own != composed->out || words_of(composed) > 1)
+    if (!composed->out || words_of(composed) > 1 ||
+        !horon_rows_lie_in(composed->own, bytes, composed->out, total))
         return;
     for (int rank = 0; rank < composed->rank; rank++)
         before += composed->taken[rank];
-    composed->own = memmove(composed->out + (size_t)before * row_bytes(op), composed->out,
-                            (size_t)composed->taken[composed->rank] * row_bytes(op));
+    char *place = composed->out + (size_t)before * of_row;
+    if (composed->own != place)
+        memmove(place, composed->own, bytes);
+    composed->own = place;
 }
 
 static horon_status_t prepare_rounds(struct horon_composed *composed)
@@ -227,7 +231,7 @@ static horon_status_t prepare_rounds(struct horon_composed *composed)
     const bool all = composed->out && words_of(composed) == 1;
     if (make_room(composed, 1, all ? 0 : most) != HORON_OK)
         return HORON_ERR_MEMORY;
-    move_own(composed);
+    move_own(composed, total);
     return HORON_OK;
 }
 

@@ -209,6 +209,7 @@ static void test_route_composes_a_barrier(void **state)
 struct gathering {
     uint64_t rows[SIZE];
     bool in_place, no_room;
+    uint64_t at[SIZE]; /* in place: where in the output they lie at first */
 };
 
 static void *take_rows(void *arg, const uint64_t *rows, uint64_t total)
@@ -237,8 +238,9 @@ static void gather(struct bed *bed, const struct gathering *gathering, uint64_t 
         for (uint64_t i = 0; i < use->given; i++)
             expected[total++] = use->in[i];
         if (gathering->in_place) {
-            memcpy(use->out, use->in, sizeof use->in);
-            use->part.src = use->out;
+            assert_in_range(gathering->at[rank] + use->given, 0, COUNT);
+            use->part.src = memcpy(use->out + gathering->at[rank], use->in,
+                                   (size_t)use->given * sizeof use->in[0]);
         }
     }
     run(bed, uses, number);
@@ -254,8 +256,11 @@ static void gather(struct bed *bed, const struct gathering *gathering, uint64_t 
 static void test_route_composes_an_allgather_of_broadcasts(void **state)
 {
     static const struct gathering cases[] = {
-        {{2, 3}, false, false}, {{1, 4}, true, false},  {{0, 5}, false, false},
-        {{4, 0}, true, false},  {{0, 0}, false, false}, {{2, 2}, false, true},
+        {{2, 3}, false, false, {0, 0}}, {{1, 4}, true, false, {0, 0}},
+        {{0, 5}, false, false, {0, 0}}, {{4, 0}, true, false, {0, 0}},
+        {{0, 0}, false, false, {0, 0}}, {{2, 2}, false, true, {0, 0}},
+        {{2, 3}, true, false, {0, 2}},  {{2, 3}, true, false, {3, 1}},
+        {{1, 2}, true, false, {4, 3}},
     };
     struct bed *bed = *state;
     bed->fakes[0].base.caps &= ~HORON_BACKEND_EVERYWHERE;
@@ -288,7 +293,7 @@ static void test_route_gives_each_size_to_the_backend_that_is_best_for_it(void *
     }
     assert_int_equal(bed->fakes[1].lanes[0].done, 3);
     assert_int_equal(bed->fakes[0].lanes[0].done, 2);
-    gather(bed, &(struct gathering){{COUNT, 0}, false, false}, 6);
+    gather(bed, &(struct gathering){.rows = {COUNT, 0}}, 6);
     assert_int_equal(bed->fakes[0].lanes[0].done, 3); /* as one broadcast */
 }
 

@@ -12,6 +12,7 @@ struct exchange {
     int root;
     uint64_t rows[SIZE][SIZE]; /* of each rank for each; at most COUNT together */
     bool in_place, no_room;    /* of rank 1 */
+    uint64_t src_at, dst_at;   /* in place: of root, in the memory of both */
 };
 
 struct taker {
@@ -43,9 +44,12 @@ static void prepare(const struct exchange *exchange, struct taker *taker, struct
     use->op.row_elements = 1;
     use->op.output = take;
     use->op.output_arg = taker;
-    if (exchange->in_place)
-        memcpy(use->out, use->in, sizeof use->in);
-    use->part.src = !use->given ? NULL : exchange->in_place ? use->out : use->in;
+    use->part.src = use->given ? use->in : NULL;
+    if (!exchange->in_place || rank != exchange->root)
+        return;
+    use->part.src = use->out + exchange->src_at;
+    use->part.dst = use->out + exchange->dst_at;
+    memcpy(use->out + exchange->src_at, use->in, (size_t)use->given * sizeof use->in[0]);
 }
 
 static void check(const struct exchange *exchange, const struct taker *takers, int rank)
@@ -63,7 +67,7 @@ static void check(const struct exchange *exchange, const struct taker *takers, i
     assert_int_equal(takers[rank].told, total);
     if (takers[rank].no_room)
         total = 0;
-    assert_memory_equal(takers[rank].use->out, expected, (size_t)total * sizeof expected[0]);
+    assert_memory_equal(takers[rank].use->part.dst, expected, (size_t)total * sizeof expected[0]);
     for (uint64_t i = total; !exchange->in_place && i < COUNT; i++)
         assert_true(takers[rank].use->out[i] == 0);
 }
@@ -71,19 +75,23 @@ static void check(const struct exchange *exchange, const struct taker *takers, i
 static void test_route_composes_exchanges_of_broadcasts(void **state)
 {
     static const struct exchange cases[] = {
-        {HORON_ALLTOALL, 0, {{2, 1}, {1, 3}}, false, false},
-        {HORON_ALLTOALL, 0, {{0, 3}, {4, 0}}, false, false},
-        {HORON_ALLTOALL, 0, {{0, 0}, {0, 5}}, false, false},
-        {HORON_ALLTOALL, 0, {{0, 0}, {0, 0}}, false, false},
-        {HORON_ALLTOALL, 0, {{1, 2}, {2, 1}}, false, true},
-        {HORON_GATHER, 0, {{2, 0}, {3, 0}}, false, false},
-        {HORON_GATHER, 1, {{0, 2}, {0, 3}}, true, false},
-        {HORON_GATHER, 1, {{0, 2}, {0, 1}}, false, true},
-        {HORON_GATHER, 0, {{0, 0}, {0, 0}}, false, false},
-        {HORON_SCATTER, 0, {{2, 3}, {0, 0}}, false, false},
-        {HORON_SCATTER, 1, {{0, 0}, {3, 1}}, true, false},
-        {HORON_SCATTER, 0, {{5, 0}, {0, 0}}, true, false},
-        {HORON_SCATTER, 0, {{1, 2}, {0, 0}}, false, true},
+        {HORON_ALLTOALL, 0, {{2, 1}, {1, 3}}, false, false, 0, 0},
+        {HORON_ALLTOALL, 0, {{0, 3}, {4, 0}}, false, false, 0, 0},
+        {HORON_ALLTOALL, 0, {{0, 0}, {0, 5}}, false, false, 0, 0},
+        {HORON_ALLTOALL, 0, {{0, 0}, {0, 0}}, false, false, 0, 0},
+        {HORON_ALLTOALL, 0, {{1, 2}, {2, 1}}, false, true, 0, 0},
+        {HORON_GATHER, 0, {{2, 0}, {3, 0}}, false, false, 0, 0},
+        {HORON_GATHER, 1, {{0, 2}, {0, 3}}, true, false, 0, 0},
+        {HORON_GATHER, 1, {{0, 2}, {0, 3}}, true, false, 2, 0},
+        {HORON_GATHER, 1, {{0, 2}, {0, 3}}, true, false, 1, 0},
+        {HORON_GATHER, 0, {{2, 0}, {3, 0}}, true, false, 3, 0},
+        {HORON_GATHER, 1, {{0, 2}, {0, 1}}, false, true, 0, 0},
+        {HORON_GATHER, 0, {{0, 0}, {0, 0}}, false, false, 0, 0},
+        {HORON_SCATTER, 0, {{2, 3}, {0, 0}}, false, false, 0, 0},
+        {HORON_SCATTER, 1, {{0, 0}, {3, 1}}, true, false, 0, 0},
+        {HORON_SCATTER, 0, {{5, 0}, {0, 0}}, true, false, 0, 0},
+        {HORON_SCATTER, 1, {{0, 0}, {3, 2}}, true, false, 0, 3},
+        {HORON_SCATTER, 0, {{1, 2}, {0, 0}}, false, true, 0, 0},
     };
     struct bed *bed = *state;
     bed->fakes[0].base.caps &= ~HORON_BACKEND_EVERYWHERE;
@@ -105,7 +113,7 @@ static void test_route_composes_exchanges_of_broadcasts(void **state)
 static void test_route_refuses_rows_beyond_memory(void **state)
 {
     static const struct exchange huge = {
-        HORON_ALLTOALL, 0, {{1, 2}, {1, 1}}, false, false,
+        HORON_ALLTOALL, 0, {{1, 2}, {1, 1}}, false, false, 0, 0,
     };
     struct bed *bed = *state;
     struct use uses[SIZE];
