@@ -302,16 +302,18 @@ typedef struct horon_descriptor {
      * refused: a binding whose users may give any shortens it, alike on all ranks (that of Python
      * keeps its beginning, and ends it in '#' and a hash of the whole). */
     const char *name;
-    /* Input: [count] elements; equal to dst (in place) or disjoint from it. HORON_BROADCAST and
-     * HORON_SCATTER: only root reads it. HORON_ALLTOALL is never in place: what comes from a rank
-     * may be longer than what goes to it */
+    /* Input: [count] elements; equal to dst (in place) or disjoint from it. HORON_ALLGATHER, and
+     * HORON_GATHER on root: it may also lie whole within the dst_count elements of dst, anywhere;
+     * where this rank's rows have their place in the output they stay, and else they are moved
+     * there. HORON_BROADCAST and HORON_SCATTER: only root reads it. HORON_ALLTOALL is never in
+     * place: what comes from a rank may be longer than what goes to it */
     const void *src;
     /* Output: as many elements as src. Where the ranks decide together how many come
      * (HORON_ALLGATHER, HORON_ALLTOALL, HORON_GATHER on root, HORON_SCATTER) it has dst_count; or
      * it is NULL: alloc is asked, and if that is NULL the request owns the output until it is
      * released (see horon_request_output). HORON_GATHER and HORON_REDUCE: the other ranks get
-     * nothing. HORON_REDUCESCATTER: this rank's rows; it may also begin where these do in src, of
-     * which the other ranks' rows then stay as they are */
+     * nothing. HORON_REDUCESCATTER, HORON_SCATTER on root: this rank's rows; it may also begin
+     * where these do in src, of which the other ranks' rows then stay as they are */
     void *dst;
     uint64_t count; /* elements of src, if shape is NULL; 0 is allowed and still meets the others */
     /* [ndim] or NULL: then one dimension of count elements. All dimensions must agree on all ranks,

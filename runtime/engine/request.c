@@ -151,14 +151,16 @@ static bool overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_b
     return at < other ? other - at < a_bytes : at > other && at - other < b_bytes;
 }
 
-/* Where this rank's rows lie in src. */
-static const char *own_rows(const horon_descriptor_t *desc, const struct horon_operation *op,
-                            uint64_t element, int rank, int size)
+/* Is dst where this rank's rows lie in src? Splits that do not add up are found elsewhere, and
+ * whether there are any, if they are as equal as can be, makes no difference. */
+static bool is_at_own_rows(const horon_descriptor_t *desc, const struct horon_operation *op,
+                           uint64_t element, int rank, int size)
 {
+    const uint64_t rows = op->count / op->row_elements;
     uint64_t before = 0;
     for (int other = 0; other < rank; other++)
-        before += horon_operation_rows(op, other, size);
-    return (const char *)desc->src + before * op->row_elements * element;
+        before += desc->splits ? desc->splits[other] : horon_rows_even(rows, other, size);
+    return (uintptr_t)desc->dst == (uintptr_t)desc->src + before * op->row_elements * element;
 }
 
 /* Of a rank that gets its share of the rows. */
@@ -174,12 +176,36 @@ static horon_status_t check_share(const horon_descriptor_t *desc, const struct h
         return horon_error_set(error, HORON_ERR_INVALID,
                                "dst has room for %llu elements, and this rank's rows have %llu",
                                (unsigned long long)desc->dst_count, (unsigned long long)share);
-    if (desc->dst != own_rows(desc, op, element, rank, size) &&
+    if (!is_at_own_rows(desc, op, element, rank, size) &&
         overlap(desc->src, op->count * element, desc->dst, share * element))
         return horon_error_set(error, HORON_ERR_INVALID,
                                "src and dst overlap; they must be equal or disjoint, or dst where "
                                "this rank's rows lie in src");
     return HORON_OK;
+}
+
+/* Where that is a form in place: does src lie in dst, or dst at its place in src? */
+static bool is_in_place(const horon_descriptor_t *desc, const struct horon_operation *op,
+                        uint64_t element, uint64_t dst_bytes, int rank, int size)
+{
+    const struct horon_verb_row *row = &horon_verb_rows[desc->verb];
+    const uintptr_t src = (uintptr_t)desc->src, dst = (uintptr_t)desc->dst;
+    const uint64_t bytes = op->count * element;
+    if (row->ahead == HORON_AHEAD_ROWS) /* it is moved once all have told how many they give */
+        return src >= dst && dst_bytes >= bytes && src - dst <= dst_bytes - bytes;
+    return row->ahead == HORON_AHEAD_SPLITS && !row->apart &&
+           is_at_own_rows(desc, op, element, rank, size);
+}
+
+static const char *forms_of(const struct horon_verb_row *row)
+{
+    if (row->apart)
+        return "disjoint";
+    if (row->ahead == HORON_AHEAD_ROWS)
+        return "equal or disjoint, or src within the dst_count elements of dst";
+    return row->ahead == HORON_AHEAD_SPLITS
+               ? "equal or disjoint, or dst where this rank's rows lie in src"
+               : "equal or disjoint";
 }
 
 static horon_status_t check_buffers(const horon_descriptor_t *desc,
@@ -203,15 +229,16 @@ static horon_status_t check_buffers(const horon_descriptor_t *desc,
     uint64_t dst_bytes = bytes; /* at least, where what a rank gives comes back to it */
     if ((row->ahead == HORON_AHEAD_SPLITS || (asks && desc->dst_count > op->count)) &&
         __builtin_mul_overflow(desc->dst_count, element, &dst_bytes))
-        dst_bytes = bytes;
+        dst_bytes = row->ahead == HORON_AHEAD_SPLITS ? bytes : UINT64_MAX;
     if (!reads || !writes || !desc->dst)
         return HORON_OK;
     if (row->apart && desc->src == desc->dst)
         return horon_error_set(error, HORON_ERR_INVALID,
                                "src and dst are equal, and %s has no form in place", row->name);
-    if (overlap(desc->src, bytes, desc->dst, dst_bytes))
+    if (overlap(desc->src, bytes, desc->dst, dst_bytes) &&
+        !is_in_place(desc, op, element, dst_bytes, rank, size))
         return horon_error_set(error, HORON_ERR_INVALID, "src and dst overlap; they must be %s",
-                               row->apart ? "disjoint" : "equal or disjoint");
+                               forms_of(row));
     return HORON_OK;
 }
 
@@ -291,15 +318,13 @@ static horon_status_t fill_splits(const horon_descriptor_t *desc, uint64_t rows,
                                   uint64_t *splits_out, struct horon_error *error)
 {
     const struct horon_verb_row *row = &horon_verb_rows[desc->verb];
-    const uint64_t ranks = (uint64_t)size, more = rows % ranks;
     uint64_t given = 0;
-    if (!desc->splits && more && !row->uneven)
+    if (!desc->splits && rows % (uint64_t)size && !row->uneven)
         return horon_error_set(error, HORON_ERR_INVALID,
                                "%llu rows cannot be split evenly among %d ranks: give splits",
                                (unsigned long long)rows, size);
     for (int rank = 0; rank < size; rank++) {
-        splits_out[rank] =
-            desc->splits ? desc->splits[rank] : rows / ranks + ((uint64_t)rank < more);
+        splits_out[rank] = desc->splits ? desc->splits[rank] : horon_rows_even(rows, rank, size);
         if (__builtin_add_overflow(given, splits_out[rank], &given))
             return horon_error_set(error, HORON_ERR_INVALID,
                                    "the splits add up to more rows than 64 bits count");

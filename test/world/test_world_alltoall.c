@@ -388,7 +388,9 @@ static void test_exchanges_refuse_what_cannot_be(void **state)
     desc.dst_count = 10;
     refuse(world, &desc, "src and dst overlap; they must be disjoint");
     desc.verb = HORON_SCATTER;
-    refuse(world, &desc, "src and dst overlap; they must be equal or disjoint");
+    refuse(world, &desc,
+           "src and dst overlap; they must be equal or disjoint, or dst where this rank's rows lie "
+           "in src");
     desc.root = 3;
     refuse(world, &desc, "root 3 is no rank of 0..2");
     world_destroy(world);

@@ -65,11 +65,25 @@ static void test_request_buffers_are_equal_or_disjoint(void **state)
         {HORON_ALLGATHER, 0, 6, 0, 2, 6, true},
         {HORON_ALLGATHER, 0, 5, 0, 2, 1, true}, /* as far as one can know */
         {HORON_ALLGATHER, 0, 3, 0, 2, UINT64_MAX, true},
+        {HORON_ALLGATHER, 0, 2, 0, 2, 6, true}, /* within dst */
+        {HORON_ALLGATHER, 0, 4, 0, 2, 6, true},
+        {HORON_ALLGATHER, 0, 1, 0, 2, 3, true},
+        {HORON_ALLGATHER, 0, 1, 0, 2, 2, false},
+        {HORON_ALLGATHER, 0, 0, 1, 2, 6, false},
+        {HORON_ALLGATHER, 0, 1, 0, 2, UINT64_MAX, true},
+        {HORON_GATHER, RANK, 4, 0, 2, 6, true},
+        {HORON_GATHER, RANK, 5, 0, 2, 6, false},
+        {HORON_GATHER, RANK + 1, 5, 0, 2, 6, true}, /* it gets nothing */
         {HORON_SCATTER, RANK, 0, 6, 6, 2, true},
         {HORON_SCATTER, RANK, 2, 0, 6, 2, true},
         {HORON_SCATTER, RANK, 1, 0, 6, 2, false},
         {HORON_SCATTER, RANK, 2, 2, 6, 2, true},
         {HORON_SCATTER, RANK + 1, 1, 0, 6, 2, true},
+        {HORON_SCATTER, RANK, 0, 2, 6, 2, true}, /* its rows in src */
+        {HORON_SCATTER, RANK, 0, 2, 6, 6, true},
+        {HORON_SCATTER, RANK, 0, 3, 8, 3, true}, /* 3, 3, 2 */
+        {HORON_SCATTER, RANK, 0, 2, 8, 3, false},
+        {HORON_SCATTER, RANK, 0, 4, 6, 2, false},
     };
     struct bed *bed = *state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
