@@ -304,6 +304,44 @@ static bool gives(const struct perf_loop *loop, const struct perf_operation *ope
            operation->rank == loop->options->root;
 }
 
+/* Has the verb such a place? Of the others src is no part of dst, and a barrier has neither. */
+static bool has_place(const struct perf_loop *loop, bool in_place)
+{
+    switch (loop->options->verb) {
+    case HORON_ALLREDUCE:
+    case HORON_BROADCAST:
+    case HORON_REDUCE:
+    case HORON_ALLGATHER:
+        return true;
+    case HORON_REDUCESCATTER:
+        return !in_place || loop->peer->ops->shares_in_place;
+    case HORON_ALLTOALL:
+    case HORON_GATHER:
+    case HORON_SCATTER:
+    case HORON_BARRIER:
+    case HORON_SEND:
+    case HORON_RECV:
+        break;
+    }
+    return !in_place;
+}
+
+/* As nccl-tests has it: what a rank gives to an allgather, and gets of a reducescatter, lies at its
+ * own place among those of all ranks. */
+static void place_in(const struct perf_loop *loop, struct perf_operation *operation)
+{
+    const horon_verb_t verb = loop->options->verb;
+    const size_t bytes = operation->count * perf_dtype_bytes(loop->options->dtype);
+    operation->in_place = true;
+    operation->src = operation->dst;
+    if (verb == HORON_ALLGATHER) {
+        operation->src = (unsigned char *)operation->dst + bytes * (size_t)operation->rank;
+    } else if (verb == HORON_REDUCESCATTER) {
+        operation->dst = (unsigned char *)operation->src +
+                         bytes / (size_t)operation->size * (size_t)operation->rank;
+    }
+}
+
 static void operations_set(struct perf_loop *loop, uint64_t count, bool in_place)
 {
     const size_t stride = stride_of(loop, count);
@@ -314,15 +352,16 @@ static void operations_set(struct perf_loop *loop, uint64_t count, bool in_place
         if (team->rank < 0) {
             continue;
         }
-        unsigned char *const dst = loop->dst + n * stride;
-        loop->operations[n] =
-            (struct perf_operation){.src = in_place ? dst : loop->src + n * stride,
-                                    .dst = dst,
-                                    .count = count,
-                                    .index = index,
-                                    .set = team->set,
-                                    .rank = team->rank,
-                                    .size = loop->team_size};
+        loop->operations[n] = (struct perf_operation){.src = loop->src + n * stride,
+                                                      .dst = loop->dst + n * stride,
+                                                      .count = count,
+                                                      .index = index,
+                                                      .set = team->set,
+                                                      .rank = team->rank,
+                                                      .size = loop->team_size};
+        if (in_place) {
+            place_in(loop, &loop->operations[n]);
+        }
         n++;
     }
     loop->used_bytes = stride * n;
@@ -450,7 +489,7 @@ static int wrong_of(struct perf_loop *loop, const struct perf_operation *o, uint
 {
     const uint64_t phase = loop->phase + o->index, rank = (uint64_t)o->rank;
     const uint64_t share = o->count / (uint64_t)o->size; /* where inputs are divided */
-    if (o->src != o->dst && gives(loop, o)) {
+    if (!o->in_place && gives(loop, o)) {
         *wrong += perf_tile_wrong(input_of(loop, o), phase, o->src, o->count);
     }
     switch (loop->options->verb) {
@@ -515,9 +554,8 @@ int perf_loop_measure(struct perf_loop *loop, uint64_t bytes, bool in_place,
     struct perf_cell cell = {.measured = true, .in_place = in_place, .count = count};
     struct perf_job *job = NULL;
     cell.bytes = bytes_of(loop, count);
-    if (in_place && options->verb != HORON_ALLREDUCE && options->verb != HORON_BROADCAST &&
-        options->verb != HORON_REDUCE) {
-        cell.measured = false; /* src is no part of dst here, and a barrier has neither */
+    if (!has_place(loop, in_place)) {
+        cell.measured = false;
         *cell_out = cell;
         return 0;
     }

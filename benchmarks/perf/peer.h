@@ -14,8 +14,10 @@ struct perf_job;
 /** One operation of a timed call. Buffers as in horon_descriptor_t; the caller's, while a job
  * lives. */
 struct perf_operation {
-    void *src; /* the library only reads it, unless it is dst */
+    void *src; /* the library only reads it, unless in place */
     void *dst;
+    bool in_place;  /* src is dst, or lies where it comes to be in dst (allgather), or dst is where
+                       this rank's share lies in src (reducescatter) */
     uint64_t count; /* elements of src */
     uint64_t index; /* of the call's operations, on all ranks alike */
     int32_t set;    /* the process set's id; 0: all ranks */
@@ -25,13 +27,14 @@ struct perf_operation {
 /** Owner of a peer and its jobs: the thread that opened it. All calls may block, and are made by
  * all ranks alike. A call that returns -1 leaves the reason in perf_peer.error. */
 struct perf_peer_ops {
-    const char *name; /* "horon": also the word in the report */
+    const char *name;     /* "horon": also the word in the report */
+    bool shares_in_place; /* has it such a reducescatter? */
     /** Asks whether @p n operations may be in flight at once. */
     int (*admit)(struct perf_peer *peer, size_t n);
     /** Makes a process set of some ranks [n], in ascending order; sets *set_out on 0. */
     int (*divide)(struct perf_peer *peer, const int32_t *ranks, size_t n, int32_t *set_out);
     /** Readies @p n operations of the options' verb that together make one timed call, none on a
-     * rank without any; those in place have src == dst. Not timed. Sets *job_out on 0. */
+     * rank without any; Not timed. Sets *job_out on 0. */
     int (*prepare)(struct perf_peer *peer, const struct perf_operation *operations, size_t n,
                    struct perf_job **job_out);
     /** Carries the job out once and returns when all its outputs are complete: the timed call. */

@@ -312,6 +312,7 @@ static void horon_peer_close(struct perf_peer *base, bool failed)
 
 static const struct perf_peer_ops horon_peer_ops = {
     .name = "horon",
+    .shares_in_place = true,
     .admit = horon_peer_admit,
     .divide = horon_peer_divide,
     .prepare = horon_job_prepare,

@@ -128,12 +128,13 @@ static void copy_at_root(const struct mpi_peer *peer, const struct perf_operatio
     }
 }
 
-/* What MPI is told to read: in place only root of a reduce says so. */
+/* What MPI is told to read: in place only root of a reduce says so. A reducescatter in place has
+ * its output at the front of its input there, and is not measured. */
 static const void *input_of(const struct mpi_peer *peer, const struct perf_operation *operation)
 {
     const bool gets =
         !perf_verb_rooted(peer->options->verb) || peer->base.rank == peer->options->root;
-    return operation->src == operation->dst && gets ? peer->mpi.in_place : operation->src;
+    return operation->in_place && gets ? peer->mpi.in_place : operation->src;
 }
 
 /* The rank that is so many after this one, counted round. */
@@ -155,7 +156,8 @@ static int run_one(struct perf_job *job)
         copy_at_root(job->peer, o);
         return mpi->bcast(o->dst, count, job->type, root, mpi->comm_world);
     case HORON_ALLGATHER:
-        return mpi->allgather(o->src, count, job->type, o->dst, count, job->type, mpi->comm_world);
+        return mpi->allgather(input_of(job->peer, o), count, job->type, o->dst, count, job->type,
+                              mpi->comm_world);
     case HORON_ALLTOALL:
         return mpi->alltoallv(o->src, job->counts, job->starts, job->type, o->dst, job->counts,
                               job->starts, job->type, mpi->comm_world);
@@ -209,8 +211,8 @@ static int start_one(struct perf_job *job, const struct perf_operation *o, void 
         copy_at_root(job->peer, o);
         return mpi->ibcast(o->dst, count, job->type, root, mpi->comm_world, request);
     case HORON_ALLGATHER:
-        return mpi->iallgather(o->src, count, job->type, o->dst, count, job->type, mpi->comm_world,
-                               request);
+        return mpi->iallgather(input_of(job->peer, o), count, job->type, o->dst, count, job->type,
+                               mpi->comm_world, request);
     case HORON_ALLTOALL:
         return mpi->ialltoallv(o->src, job->counts, job->starts, job->type, o->dst, job->counts,
                                job->starts, job->type, mpi->comm_world, request);
@@ -300,6 +302,7 @@ static void mpi_peer_close(struct perf_peer *base, bool failed)
 
 static const struct perf_peer_ops mpi_peer_ops = {
     .name = "mpi",
+    .shares_in_place = false,
     .admit = mpi_peer_admit,
     .divide = mpi_peer_divide,
     .prepare = mpi_job_prepare,

@@ -47,6 +47,17 @@ def test_perf_example_of_the_readme_gives_both_places():
     assert {cell["type"] for cell in cells} == {"float"}
 
 
+def test_perf_parts_lie_among_those_of_all_ranks_in_place():
+    for np in (1, 3):
+        for words in ([], ["--tensors", "3"], ["--named", "--persistent", "--tensors", "2"]):
+            for verb in ("allgather", "reducescatter"):
+                cells = measure(np, verb, "-b", "24", "-e", "2M", "-f", "64", *words)
+                assert [cell["in_place"] for cell in cells] == [False, True] * 3
+    for verb in ("gather", "scatter", "alltoall"):
+        (cell,) = measure(2, verb, "-b", "64")
+        assert not cell["in_place"]
+
+
 def test_perf_ranks_that_share_no_memory_have_a_core_each():
     words = ["allreduce", "-b", "8", "--pin", *QUICK]
     status, out, err = jobs.run("-np", "3", "--shm", "0", PERF, *words)
@@ -163,7 +174,14 @@ def test_perf_mpi_peer_runs_under_mpirun():
     options += ["--allow-run-as-root"] if os.geteuid() == 0 else []
     leaks = {"ASAN_OPTIONS": "detect_leaks=0"}  # what Open MPI keeps is none of ours
     env = {**jobs.CLEAN, **leaks}
-    for verb in (["allreduce"], ["sendrecv"], ["sendrecv", "--tensors", "3"]):
+    for verb, places in (
+        (["allreduce"], 2),
+        (["sendrecv"], 1),
+        (["sendrecv", "--tensors", "3"], 1),
+        (["allgather"], 2),
+        (["allgather", "--tensors", "3"], 2),
+        (["reducescatter"], 1),
+    ):
         words = [*verb, "--peer", "mpi", "-b", "8", "-e", "64K", "-f", "64", *QUICK]
         command = [mpirun, "-np", "2", *options, PERF, *words]
         with tempfile.TemporaryDirectory(prefix="mpi") as own:  # see test_starting.py
@@ -173,7 +191,9 @@ def test_perf_mpi_peer_runs_under_mpirun():
         if "Open MPI" not in done.stdout and done.returncode == 3:
             raise tap.Skip(f"no usable MPI library: {done.stderr.strip().splitlines()[-1]}")
         assert done.returncode == 0, done.stdout + done.stderr
-        assert len(re.findall(r"^ +\d+ +\d+ +float +", done.stdout, re.M)) == 3, done.stdout
+        rows = re.findall(r"^ +\d+ +\d+ +float +.*", done.stdout, re.M)
+        assert len(rows) == 3, done.stdout
+        assert [2 - row.count("| " + " " * 8 + "-") for row in rows] == [places] * 3, done.stdout
 
 
 def test_perf_mpi_peer_under_horonrun_is_refused():
