@@ -78,7 +78,7 @@ class Build:
         """Configures if need be, and has the compiler read every source, for its warnings: that
         takes a third of compiling. One case."""
         began = time.monotonic()
-        failure = self._run(self._configure_command)
+        failure = self._run(self._configure_command, self._renew)
         if failure:
             return [failure]
         database = (self.folder / "compile_commands.json").read_text(encoding="utf-8")
@@ -119,11 +119,13 @@ class Build:
         shutil.rmtree(self.folder, ignore_errors=True)
         return [find_tool("meson") or "meson", "setup", *self.options, str(self.folder), str(TOP)]
 
+    def _renew(self):
+        """Of a folder of before: what there is to build may be something else now."""
+        return [find_tool("ninja") or "ninja", "-C", str(self.folder), "build.ninja"]
+
     def _renew_command(self):
         """None where nobody asks Meson which tests there are before all is compiled."""
-        if self.wanted is suites.all_tests:
-            return None
-        return [find_tool("ninja") or "ninja", "-C", str(self.folder), "build.ninja"]
+        return None if self.wanted is suites.all_tests else self._renew()
 
     def _compile_command(self):
         command = [find_tool("ninja") or "ninja", "-C", str(self.folder)]
