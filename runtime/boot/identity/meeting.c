@@ -141,6 +141,7 @@ static horon_status_t accept_invitation(struct horon_identity *id, char *value,
                                "HORON_JOB_KEY_FILE on all ranks, or on none",
                                is_given ? "rank 0" : "this rank",
                                is_given ? "this rank" : "rank 0");
+    assert(is_given || strlen(fresh) < HORON_KEY_TEXT_BYTES);
     if (!is_given)
         snprintf(key, HORON_KEY_TEXT_BYTES, "%s", fresh);
     snprintf(id->store, sizeof id->store, "tcp://%s", addresses);
@@ -155,6 +156,8 @@ horon_status_t horon_meeting_hold(struct horon_identity *id, const struct horon_
                                   struct horon_error *error)
 {
     char mark[32], value[HORON_PMI_VALUE_BYTES] = "";
+    assert(id->size > 1 && id->rank >= 0 && id->rank < id->size);
+    assert(!id->told);
     snprintf(mark, sizeof mark, NAME ".%d", id->rank);
     horon_status_t status = horon_pmi_open(pmi, error);
     if (status == HORON_OK)
