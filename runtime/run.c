@@ -299,7 +299,6 @@ static horon_status_t run_messages_posted(struct horon_context *ctx, struct horo
                                           const horon_descriptor_t *descs, size_t n,
                                           int64_t timeout_ms, struct horon_error *error)
 {
-    struct horon_waited waited;
     horon_request_t *few[16], **requests = few;
     if (n > 16)
         requests = n > UINT32_MAX ? NULL : horon_zalloc(n, sizeof(horon_request_t *));
@@ -308,7 +307,7 @@ static horon_status_t run_messages_posted(struct horon_context *ctx, struct horo
     horon_status_t first = horon_team_submit_all(ctx, team, descs, n, true, requests);
     const size_t begun = first == HORON_OK ? n : 0;
     if (begun > 0)
-        horon_context_wait(ctx, requests, n, timeout_ms, &waited);
+        horon_context_wait(ctx, requests, n, timeout_ms, NULL);
     for (size_t i = 0; i < begun; i++) {
         struct horon_error later, *why = first == HORON_OK ? error : &later;
         const bool late = !horon_request_ended(requests[i]);
