@@ -190,6 +190,19 @@ horon_descriptor_t job_sum(const char *name, float *data, uint64_t count, uint32
     return desc;
 }
 
+horon_descriptor_t job_message(horon_verb_t verb, int peer, uint64_t tag, int32_t *data,
+                               uint64_t count)
+{
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = verb;
+    desc.dtype = HORON_INT32;
+    desc.root = peer;
+    desc.tag = tag;
+    desc.src = desc.dst = data;
+    desc.count = count;
+    return desc;
+}
+
 void job_run(int size, const char *const *settings, job_work_fn_t work, void *arg)
 {
     struct job job;

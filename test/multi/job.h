@@ -64,5 +64,8 @@ void job_say(const horon_failure_t *failure, struct job_report *report);
 
 /** Sets up an allreduce in a descriptor. */
 horon_descriptor_t job_sum(const char *name, float *data, uint64_t count, uint32_t flags);
+/** Likewise a HORON_SEND to, or a HORON_RECV from @p peer. */
+horon_descriptor_t job_message(horon_verb_t verb, int peer, uint64_t tag, int32_t *data,
+                               uint64_t count);
 
 #endif

@@ -27,19 +27,6 @@ enum { RANKS = 4, ROUNDS = 60, SHORT = 5, LONG = 200000 };
 static const char *const alone[] = {"SHM=0", NULL};
 static const char *const *const places[] = {NULL, alone};
 
-static horon_descriptor_t message(horon_verb_t verb, int peer, uint64_t tag, int32_t *data,
-                                  uint64_t count)
-{
-    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
-    desc.verb = verb;
-    desc.dtype = HORON_INT32;
-    desc.root = peer;
-    desc.tag = tag;
-    desc.src = desc.dst = data;
-    desc.count = count;
-    return desc;
-}
-
 static void in_both_places(int size, job_work_fn_t work)
 {
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
@@ -69,8 +56,9 @@ static bool make_pair(horon_context_t *ctx, int peer, sem_t *ends, struct pair *
         pair->out[i] = malloc(lengths[i] * sizeof(int32_t));
         pair->in[i] = malloc(lengths[i] * sizeof(int32_t));
         for (int sends = 0; sends < 2; sends++) {
-            horon_descriptor_t desc = message(sends ? HORON_SEND : HORON_RECV, peer, (uint64_t)i,
-                                              sends ? pair->out[i] : pair->in[i], lengths[i]);
+            horon_descriptor_t desc =
+                job_message(sends ? HORON_SEND : HORON_RECV, peer, (uint64_t)i,
+                            sends ? pair->out[i] : pair->in[i], lengths[i]);
             desc.callback = count_end;
             desc.callback_arg = ends;
             if (horon_prepare(ctx, &desc, &pair->requests[2 * i + sends]) != HORON_OK)
@@ -174,8 +162,8 @@ static void *submit_again(void *arg)
         void *data = NULL;
         for (int i = 0; i < SHORT; i++)
             sent[i] = rank + round + i + (int)user->tag;
-        const horon_descriptor_t recv = message(HORON_RECV, other, user->tag, got, SHORT),
-                                 send = message(HORON_SEND, other, user->tag, sent, SHORT);
+        const horon_descriptor_t recv = job_message(HORON_RECV, other, user->tag, got, SHORT),
+                                 send = job_message(HORON_SEND, other, user->tag, sent, SHORT);
         well = horon_submit(user->ctx, &recv, &requests[0]) == HORON_OK &&
                horon_submit(user->ctx, &send, &requests[1]) == HORON_OK;
         if (round % 5 == 3) { /* its buffer is used again once the other rank is past it, too */
@@ -225,8 +213,8 @@ static void refuse(horon_context_t *ctx, void *arg, struct job_report *report)
     const int other = 1 - horon_rank(ctx);
     int32_t data[2] = {1, 2}, got[2] = {0};
     horon_request_t *requests[2];
-    horon_descriptor_t descs[2] = {message(HORON_SEND, other, 1, data, 2),
-                                   message(HORON_RECV, other, 1, got, 2)};
+    horon_descriptor_t descs[2] = {job_message(HORON_SEND, other, 1, data, 2),
+                                   job_message(HORON_RECV, other, 1, got, 2)};
     const horon_descriptor_t barrier = {.struct_bytes = sizeof barrier, .verb = HORON_BARRIER};
     (void)arg;
     RANK_MUST(horon_submit_group(ctx, descs, 2, requests) == HORON_ERR_INVALID);
@@ -265,7 +253,7 @@ static void send_and_leave(horon_context_t *ctx, void *arg, struct job_report *r
     if (horon_rank(ctx) == last) {
         for (int from = last - 1; from >= 0; from--) {
             int32_t got[SHORT] = {0};
-            horon_descriptor_t desc = message(HORON_RECV, from, 9, got, SHORT);
+            horon_descriptor_t desc = job_message(HORON_RECV, from, 9, got, SHORT);
             RANK_MUST(horon_run(ctx, &desc, -1, report->text, sizeof report->text) == HORON_OK);
             RANK_MUST(memcmp(got, data, sizeof got) == 0);
             RANK_MUST(horon_run(ctx, &desc, -1, report->text, sizeof report->text) ==
@@ -274,7 +262,7 @@ static void send_and_leave(horon_context_t *ctx, void *arg, struct job_report *r
         report->text[0] = 0;
         return;
     }
-    horon_descriptor_t desc = message(HORON_SEND, last, 9, data, SHORT);
+    horon_descriptor_t desc = job_message(HORON_SEND, last, 9, data, SHORT);
     RANK_MUST(horon_run(ctx, &desc, -1, report->text, sizeof report->text) == HORON_OK);
 }
 
@@ -290,7 +278,7 @@ static void wait_too_long(horon_context_t *ctx, void *arg, struct job_report *re
     float sum = 1;
     (void)arg;
     if (horon_rank(ctx) == 0) {
-        horon_descriptor_t desc = message(HORON_RECV, 1, 2, data, 1);
+        horon_descriptor_t desc = job_message(HORON_RECV, 1, 2, data, 1);
         RANK_MUST(horon_run(ctx, &desc, 50, report->text, sizeof report->text) ==
                   HORON_ERR_TIMEOUT);
         RANK_MUST(strstr(report->text, "recv of 1 int32 from rank 1, tag 2"));
@@ -318,11 +306,11 @@ static void wait_for_the_dead(horon_context_t *ctx, void *arg, struct job_report
     horon_failure_t failure = HORON_FAILURE_INIT;
     (void)arg;
     for (int i = 0; rank != 1 && i < 2; i++) {
-        const horon_descriptor_t desc = message(i ? HORON_SEND : HORON_RECV, 1, 5, data, LONG);
+        const horon_descriptor_t desc = job_message(i ? HORON_SEND : HORON_RECV, 1, 5, data, LONG);
         RANK_MUST(horon_submit(ctx, &desc, &requests[i]) == HORON_OK);
     }
     /* ranks 0 and 2 say to the first that they wait; it is killed then */
-    horon_descriptor_t tell = message(rank == 1 ? HORON_RECV : HORON_SEND, 1, 6, &word, 1);
+    horon_descriptor_t tell = job_message(rank == 1 ? HORON_RECV : HORON_SEND, 1, 6, &word, 1);
     for (int from = 0; rank == 1 && from < 3; from += 2) {
         tell.root = from;
         RANK_MUST(horon_run(ctx, &tell, -1, report->text, sizeof report->text) == HORON_OK);
@@ -370,7 +358,7 @@ static void differ_in_a_set(horon_context_t *ctx, void *arg, struct job_report *
     (void)arg;
     RANK_MUST(horon_process_set_add(ctx, members, 2, -1, &set) == HORON_OK);
     horon_descriptor_t desc =
-        message(rank == 1 ? HORON_RECV : HORON_SEND, 2 - rank, 9, data, (uint64_t)rank);
+        job_message(rank == 1 ? HORON_RECV : HORON_SEND, 2 - rank, 9, data, (uint64_t)rank);
     desc.process_set = set;
     if (rank > 0) {
         const horon_status_t status = horon_run(ctx, &desc, -1, text, sizeof text);
@@ -399,7 +387,7 @@ static void send_to_the_idle(horon_context_t *ctx, void *arg, struct job_report 
     static int32_t data[WORDS];
     const int rank = horon_rank(ctx);
     const horon_descriptor_t desc =
-        message(rank == 1 ? HORON_SEND : HORON_RECV, 3 - rank, 0, data, WORDS);
+        job_message(rank == 1 ? HORON_SEND : HORON_RECV, 3 - rank, 0, data, WORDS);
     for (int i = 0; rank == 1 && i < SENDS; i++)
         RANK_MUST(horon_submit(ctx, &desc, &requests[i]) == HORON_OK);
     for (int i = 0; rank == 1 && i < SENDS; i++) {

@@ -30,19 +30,6 @@ static const char *const hasty[] = {"YIELD_US=100", NULL};
 static const char *const impatient[][4] = {{"SPIN_US=0", "YIELD_US=0", NULL},
                                            {"SPIN_US=0", "YIELD_US=0", "SHM=0", NULL}};
 
-static horon_descriptor_t message(horon_verb_t verb, int peer, uint64_t tag, int32_t *data,
-                                  uint64_t count)
-{
-    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
-    desc.verb = verb;
-    desc.dtype = HORON_INT32;
-    desc.root = peer;
-    desc.tag = tag;
-    desc.src = desc.dst = data;
-    desc.count = count;
-    return desc;
-}
-
 static void in_both_places(int size, job_work_fn_t work)
 {
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++)
@@ -72,9 +59,9 @@ static void go_round(horon_context_t *ctx, void *arg, struct job_report *report)
     (void)arg;
     for (int round = 0; round < ROUNDS; round++) {
         const uint64_t count = lengths[round % 5], tag = (uint64_t)(round % 3);
-        const horon_descriptor_t both[] = {message(HORON_RECV, before, tag, in, count),
-                                           message(HORON_SEND, next, tag, out, count),
-                                           message(HORON_RECV, before, tag, in, count)};
+        const horon_descriptor_t both[] = {job_message(HORON_RECV, before, tag, in, count),
+                                           job_message(HORON_SEND, next, tag, out, count),
+                                           job_message(HORON_RECV, before, tag, in, count)};
         for (uint64_t k = 0; k < count; k++) {
             out[k] = value(rank, round, k);
             in[k] = -1;
@@ -112,8 +99,8 @@ static void go_to_all(horon_context_t *ctx, void *arg, struct job_report *report
             memset(in[i], 0, sizeof in[i]);
             if (peer == rank)
                 continue;
-            messages[n++] = message(HORON_SEND, peer, (uint64_t)(i / size), out, count);
-            messages[n++] = message(HORON_RECV, peer, (uint64_t)(i / size), in[i], count);
+            messages[n++] = job_message(HORON_SEND, peer, (uint64_t)(i / size), out, count);
+            messages[n++] = job_message(HORON_RECV, peer, (uint64_t)(i / size), in[i], count);
         }
         RANK_MUST(horon_run_messages(ctx, messages, n, -1, report->text, HORON_ERROR_TEXT_BYTES) ==
                   HORON_OK);
@@ -145,8 +132,8 @@ static void *exchange_again(void *arg)
     int32_t in[SHORT], out[SHORT];
     user->well = true;
     for (int round = 0; round < ROUNDS && user->well; round++) {
-        const horon_descriptor_t both[] = {message(HORON_SEND, other, user->tag, out, SHORT),
-                                           message(HORON_RECV, other, user->tag, in, SHORT)};
+        const horon_descriptor_t both[] = {job_message(HORON_SEND, other, user->tag, out, SHORT),
+                                           job_message(HORON_RECV, other, user->tag, in, SHORT)};
         for (int i = 0; i < SHORT; i++)
             out[i] = value(rank, round, (uint64_t)i + user->tag);
         user->well = horon_run_messages(user->ctx, both, 2, -1, NULL, 0) == HORON_OK;
@@ -187,7 +174,7 @@ static void follow_the_submitted(horon_context_t *ctx, void *arg, struct job_rep
     for (int32_t round = 0; round < ROUNDS; round++) {
         int32_t data[3] = {3 * round, 3 * round + 1, 3 * round + 2};
         horon_request_t *first;
-        horon_descriptor_t desc = message(rank ? HORON_RECV : HORON_SEND, 1 - rank, 4, data, 1);
+        horon_descriptor_t desc = job_message(rank ? HORON_RECV : HORON_SEND, 1 - rank, 4, data, 1);
         if (rank)
             memset(data, 0, sizeof data);
         RANK_MUST(horon_submit(ctx, &desc, &first) == HORON_OK);
@@ -224,9 +211,10 @@ static void call_back(horon_context_t *ctx, void *arg, struct job_report *report
     for (int round = 0; round < ROUNDS / 10; round++) {
         int calls = 0;
         int32_t out = rank, in[2] = {-1, -1};
-        horon_descriptor_t all[] = {
-            message(HORON_SEND, 1 - rank, 0, &out, 1), message(HORON_RECV, 1 - rank, 0, &in[0], 1),
-            message(HORON_SEND, 1 - rank, 1, &out, 1), message(HORON_RECV, 1 - rank, 1, &in[1], 1)};
+        horon_descriptor_t all[] = {job_message(HORON_SEND, 1 - rank, 0, &out, 1),
+                                    job_message(HORON_RECV, 1 - rank, 0, &in[0], 1),
+                                    job_message(HORON_SEND, 1 - rank, 1, &out, 1),
+                                    job_message(HORON_RECV, 1 - rank, 1, &in[1], 1)};
         const int n = round % 2 ? 2 : 4;
         for (int i = 0; i < n; i++) {
             all[i].callback = count_call;
@@ -262,8 +250,9 @@ static void call_back_long(horon_context_t *ctx, void *arg, struct job_report *r
     bool told = false;
     int32_t word = 1;
     char byte = 0;
-    horon_descriptor_t both[] = {message(rank ? HORON_SEND : HORON_RECV, 1 - rank, 0, &word, 1),
-                                 message(rank ? HORON_RECV : HORON_SEND, 1 - rank, 1, data, LONG)};
+    horon_descriptor_t both[] = {
+        job_message(rank ? HORON_SEND : HORON_RECV, 1 - rank, 0, &word, 1),
+        job_message(rank ? HORON_RECV : HORON_SEND, 1 - rank, 1, data, LONG)};
     (void)arg;
     if (rank == 0) {
         both[0].callback = last_until_taken;
@@ -301,8 +290,8 @@ static void run_in_a_set(horon_context_t *ctx, void *arg, struct job_report *rep
     int32_t out = rank, in = -1, set;
     (void)arg;
     RANK_MUST(horon_process_set_add(ctx, members, 2, -1, &set) == HORON_OK);
-    horon_descriptor_t both[] = {message(HORON_SEND, 1 - own, 2, &out, 1),
-                                 message(HORON_RECV, 1 - own, 2, &in, 1)};
+    horon_descriptor_t both[] = {job_message(HORON_SEND, 1 - own, 2, &out, 1),
+                                 job_message(HORON_RECV, 1 - own, 2, &in, 1)};
     both[0].process_set = both[1].process_set = set;
     for (int round = 0; rank % 2 && round < ROUNDS / 10; round++) {
         in = -1;
@@ -330,8 +319,8 @@ static void refuse(horon_context_t *ctx, void *arg, struct job_report *report)
 {
     const int other = 1 - horon_rank(ctx);
     int32_t wrong = -7, right = other, got = 0;
-    const horon_descriptor_t send = message(HORON_SEND, other, 1, &wrong, 1);
-    horon_descriptor_t two[2] = {send, message(HORON_RECV, 5, 1, &got, 1)}, many[3];
+    const horon_descriptor_t send = job_message(HORON_SEND, other, 1, &wrong, 1);
+    horon_descriptor_t two[2] = {send, job_message(HORON_RECV, 5, 1, &got, 1)}, many[3];
     horon_failure_t failure = HORON_FAILURE_INIT;
     char *text = report->text;
     (void)arg;
@@ -353,7 +342,7 @@ static void refuse(horon_context_t *ctx, void *arg, struct job_report *report)
     two[1] = job_sum("sum", NULL, 0, 0);
     RANK_MUST(horon_run_messages(ctx, two, 2, -1, text, sizeof report->text) == HORON_ERR_INVALID);
     RANK_MUST(strstr(text, "allreduce is no message"));
-    two[1] = message(HORON_RECV, other, 1, &got, 1);
+    two[1] = job_message(HORON_RECV, other, 1, &got, 1);
     two[1].process_set = 3;
     RANK_MUST(horon_run_messages(ctx, two, 2, -1, text, sizeof report->text) == HORON_ERR_INVALID);
     RANK_MUST(strstr(text, "process set"));
@@ -362,10 +351,10 @@ static void refuse(horon_context_t *ctx, void *arg, struct job_report *report)
     RANK_MUST(horon_run_messages(ctx, two, 2, -1, text, sizeof report->text) == HORON_ERR_INVALID);
     RANK_MUST(strstr(text, "differ in struct_bytes"));
     many[0] = many[1] = send;
-    many[2] = message(HORON_SEND, -1, 1, &wrong, 1);
+    many[2] = job_message(HORON_SEND, -1, 1, &wrong, 1);
     RANK_MUST(horon_run_messages(ctx, many, 3, -1, text, sizeof report->text) == HORON_ERR_INVALID);
-    two[0] = message(HORON_SEND, other, 1, &right, 1);
-    two[1] = message(HORON_RECV, other, 1, &got, 1);
+    two[0] = job_message(HORON_SEND, other, 1, &right, 1);
+    two[1] = job_message(HORON_RECV, other, 1, &got, 1);
     RANK_MUST(horon_run_messages(ctx, two, 2, -1, text, sizeof report->text) == HORON_OK);
     RANK_MUST(text[0] == 0 && got == 1 - other);
     meet(ctx);
@@ -383,8 +372,8 @@ static void differ(horon_context_t *ctx, void *arg, struct job_report *report)
     const int rank = horon_rank(ctx);
     int32_t out[2] = {1, 2}, in[2] = {0};
     const horon_descriptor_t both[] = {
-        message(HORON_RECV, 1 - rank, 8, in, rank ? 1 : 2),
-        message(HORON_SEND, 1 - rank, 8, out, 1),
+        job_message(HORON_RECV, 1 - rank, 8, in, rank ? 1 : 2),
+        job_message(HORON_SEND, 1 - rank, 8, out, 1),
     };
     char text[HORON_ERROR_TEXT_BYTES];
     (void)arg;
@@ -408,8 +397,8 @@ static void wait_too_long(horon_context_t *ctx, void *arg, struct job_report *re
     float sum = 1;
     (void)arg;
     if (horon_rank(ctx) == 0) {
-        const horon_descriptor_t both[] = {message(HORON_SEND, 1, 3, &out, 1),
-                                           message(HORON_RECV, 1, 2, &in, 1)};
+        const horon_descriptor_t both[] = {job_message(HORON_SEND, 1, 3, &out, 1),
+                                           job_message(HORON_RECV, 1, 2, &in, 1)};
         RANK_MUST(horon_run_messages(ctx, both, 2, 50, report->text, sizeof report->text) ==
                   HORON_ERR_TIMEOUT);
         RANK_MUST(strstr(report->text, "recv of 1 int32 from rank 1, tag 2"));
@@ -434,7 +423,7 @@ static int64_t now_ns(void)
 static void wait_shortly(horon_context_t *ctx, void *arg, struct job_report *report)
 {
     int32_t in = 0;
-    const horon_descriptor_t desc = message(HORON_RECV, 1, 2, &in, 1);
+    const horon_descriptor_t desc = job_message(HORON_RECV, 1, 2, &in, 1);
     const int64_t begun_ns = now_ns();
     (void)arg;
     if (horon_rank(ctx) == 0) {
@@ -451,9 +440,9 @@ static void wait_too_long_for_many(horon_context_t *ctx, void *arg, struct job_r
     float sum = 1;
     (void)arg;
     if (horon_rank(ctx) == 0) {
-        const horon_descriptor_t all[] = {message(HORON_RECV, 1, 1, &in[0], 1),
-                                          message(HORON_RECV, 1, 2, &in[1], 1),
-                                          message(HORON_RECV, 1, 3, &in[2], 1)};
+        const horon_descriptor_t all[] = {job_message(HORON_RECV, 1, 1, &in[0], 1),
+                                          job_message(HORON_RECV, 1, 2, &in[1], 1),
+                                          job_message(HORON_RECV, 1, 3, &in[2], 1)};
         RANK_MUST(horon_run_messages(ctx, all, 3, 50, report->text, sizeof report->text) ==
                   HORON_ERR_TIMEOUT);
         RANK_MUST(strstr(report->text, "recv of 1 int32 from rank 1, tag 1"));
@@ -478,8 +467,8 @@ static void wait_for_the_dead(horon_context_t *ctx, void *arg, struct job_report
     const int rank = horon_rank(ctx);
     static int32_t out[LONG], in[LONG];
     int32_t word = 0;
-    horon_descriptor_t both[] = {message(rank == 1 ? HORON_RECV : HORON_SEND, 1, 6, &word, 1),
-                                 message(HORON_RECV, 1, 5, in, LONG)};
+    horon_descriptor_t both[] = {job_message(rank == 1 ? HORON_RECV : HORON_SEND, 1, 6, &word, 1),
+                                 job_message(HORON_RECV, 1, 5, in, LONG)};
     (void)arg;
     for (int from = 0; rank == 1 && from < 3; from += 2) {
         both[0].root = from;
@@ -488,7 +477,7 @@ static void wait_for_the_dead(horon_context_t *ctx, void *arg, struct job_report
     if (rank == 1)
         raise(SIGKILL);
     if (rank == 2)
-        both[0] = message(HORON_SEND, 1, 6, out, 1);
+        both[0] = job_message(HORON_SEND, 1, 6, out, 1);
     RANK_MUST(horon_run_messages(ctx, both, 2, -1, report->text, sizeof report->text) ==
               HORON_ERR_PEER_LOST);
     RANK_MUST(strstr(report->text, "rank 1 ("));
