@@ -125,7 +125,7 @@ def test_hydra_program_that_a_rank_starts_does_not_wait_in_its_place():
 
 
 def test_hydra_process_that_never_joins_is_missed():
-    command = f'if [ "$PMI_RANK" = 1 ]; then sleep 600; fi; exec {SUM_ONCE} {COUNT}'
+    command = f'if [ "$PMI_RANK" = 1 ]; then exec tail -f /dev/null; fi; exec {SUM_ONCE} {COUNT}'
     with hydra(2, "-c", command, program="/bin/sh", HORON_START_TIMEOUT="1s") as job:
         status, out, err = job.end()
     assert status != 0, (out, err)
