@@ -183,8 +183,12 @@ static bool goes_on(void *arg)
  * no rank of this job are not waited for there. */
 static horon_status_t meet(struct horon_joining *j, char *key_text, struct horon_error *error)
 {
-    struct horon_pmi pmi = {
-        .fd = j->id.pmi_fd, .deadline_ns = j->deadline_ns, .goes_on = goes_on, .arg = j};
+    struct horon_space space = {.calls = &horon_space_pmi,
+                                .fd = j->id.pmi_fd,
+                                .rank = j->id.rank,
+                                .deadline_ns = j->deadline_ns,
+                                .goes_on = goes_on,
+                                .arg = j};
     horon_status_t status = HORON_ERR_CONFIG;
     if (j->config->ranks[0])
         horon_error_set(error, status,
@@ -192,7 +196,7 @@ static horon_status_t meet(struct horon_joining *j, char *key_text, struct horon
                         "meet: set HORON_STORE=tcp://HOST:PORT with an address of rank 0",
                         j->id.source);
     else
-        status = horon_meeting_hold(&j->id, j->config, &pmi, key_text, error);
+        status = horon_meeting_hold(&j->id, j->config, &space, key_text, error);
     return status == HORON_ERR_CONFIG && j->id.store[0] ? HORON_OK : status;
 }
 

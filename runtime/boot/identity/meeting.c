@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rank 0 puts "1,KEY,ADDRESSES" under one name; every rank puts a mark of its own, then all wait
- * for each other, once, and get what rank 0 has put. A rank that finds its own mark has been here:
+ * Rank 0 puts "1,KEY,ADDRESSES" under one name; every rank puts a mark of its own, then waits,
+ * once, and gets what rank 0 has put. A rank that finds its own mark has been here:
  * its process joins again, or a program that it started does, and what rank 0 put then still holds.
  * It serves there again, or at one of the next ports.
  *
@@ -81,36 +81,36 @@ static horon_status_t write_key(char text[2 * KEY_BYTES + 1], struct horon_error
 
 /* Rank 0's part. */
 static horon_status_t invite(const struct horon_identity *id, const struct horon_config *config,
-                             struct horon_pmi *pmi, bool has_key, struct horon_error *error)
+                             struct horon_space *space, bool has_key, struct horon_error *error)
 {
-    char value[HORON_PMI_VALUE_BYTES], fresh[2 * KEY_BYTES + 1] = NO_KEY;
-    char addresses[HORON_PMI_VALUE_BYTES - sizeof fresh - sizeof VERSION];
+    char value[HORON_SPACE_VALUE_BYTES], fresh[2 * KEY_BYTES + 1] = NO_KEY;
+    char addresses[HORON_SPACE_VALUE_BYTES - sizeof fresh - sizeof VERSION];
     horon_status_t status = has_key ? HORON_OK : write_key(fresh, error);
     if (status == HORON_OK)
         status = write_addresses(id, config, addresses, sizeof addresses, error);
     if (status == HORON_OK) {
         snprintf(value, sizeof value, VERSION ",%s,%s", fresh, addresses);
-        status = horon_pmi_put(pmi, NAME, value, error);
+        status = space->calls->put(space, NAME, value, error);
     }
     explicit_bzero(value, sizeof value);
     explicit_bzero(fresh, sizeof fresh);
     return status;
 }
 
-/* Once in the life of the launch. */
+/* Once in the life of the launch. @param value  set to what rank 0 has put */
 static horon_status_t meet(const struct horon_identity *id, const struct horon_config *config,
-                           struct horon_pmi *pmi, const char *mark, bool has_key,
-                           struct horon_error *error)
+                           struct horon_space *space, const char *mark, bool has_key,
+                           char value[HORON_SPACE_VALUE_BYTES], struct horon_error *error)
 {
     horon_status_t status = HORON_OK;
     if (id->rank == 0)
-        status = invite(id, config, pmi, has_key, error);
+        status = invite(id, config, space, has_key, error);
     if (status == HORON_OK)
-        status = horon_pmi_end_at_exit(pmi, error);
+        status = space->calls->end_at_exit(space, error);
     if (status == HORON_OK)
-        status = horon_pmi_put(pmi, mark, VERSION, error);
+        status = space->calls->put(space, mark, VERSION, error);
     if (status == HORON_OK)
-        status = horon_pmi_meet(pmi, error);
+        status = space->calls->await(space, 0, NAME, value, error);
     if (status == HORON_ERR_TIMEOUT)
         horon_error_set(error, status,
                         "not all of the %d processes that the launcher started have come: each of "
@@ -152,20 +152,20 @@ static horon_status_t accept_invitation(struct horon_identity *id, char *value,
 }
 
 horon_status_t horon_meeting_hold(struct horon_identity *id, const struct horon_config *config,
-                                  struct horon_pmi *pmi, char key[HORON_KEY_TEXT_BYTES],
+                                  struct horon_space *space, char key[HORON_KEY_TEXT_BYTES],
                                   struct horon_error *error)
 {
-    char mark[32], value[HORON_PMI_VALUE_BYTES] = "";
+    char mark[32], value[HORON_SPACE_VALUE_BYTES] = "";
     assert(id->size > 1 && id->rank >= 0 && id->rank < id->size);
     assert(!id->told);
     snprintf(mark, sizeof mark, NAME ".%d", id->rank);
-    horon_status_t status = horon_pmi_open(pmi, error);
+    horon_status_t status = space->calls->open(space, error);
     if (status == HORON_OK)
-        status = horon_pmi_get(pmi, mark, value, error);
-    if (status == HORON_AGAIN)
-        status = meet(id, config, pmi, mark, key[0] != 0, error);
+        status = space->calls->get(space, id->rank, mark, value, error);
     if (status == HORON_OK)
-        status = horon_pmi_get(pmi, NAME, value, error);
+        status = space->calls->get(space, 0, NAME, value, error);
+    else if (status == HORON_AGAIN)
+        status = meet(id, config, space, mark, key[0] != 0, value, error);
     if (status == HORON_AGAIN)
         status = horon_error_set(error, HORON_ERR_SYSTEM,
                                  "rank 0 has left nothing with the launcher: did it fail?");

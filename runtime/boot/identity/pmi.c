@@ -8,7 +8,7 @@
  * Source: the PMI-1 wire protocol (Balaji et al., "PMI: A Scalable Parallel Process-Management
  * Interface for Extreme-Scale Systems", 2010), as hydra 4.0 answers it.
  */
-#include "boot/identity/pmi.h"
+#include "boot/identity/space.h"
 
 #include "alloc.h"
 #include "clock.h"
@@ -28,12 +28,12 @@
 #define SLICE_NS 50000000u /* between two questions whether to go on */
 
 /* @return OK, the socket can be read | ERR_TIMEOUT | ERR_CANCELLED | ERR_SYSTEM */
-static horon_status_t wait_for_answer(const struct horon_pmi *pmi, struct horon_error *error)
+static horon_status_t wait_for_answer(const struct horon_space *space, struct horon_error *error)
 {
-    struct pollfd socket = {.fd = pmi->fd, .events = POLLIN};
+    struct pollfd socket = {.fd = space->fd, .events = POLLIN};
     for (;;) {
         const uint64_t now = horon_clock_ns();
-        const uint64_t left = now < pmi->deadline_ns ? pmi->deadline_ns - now : 0;
+        const uint64_t left = now < space->deadline_ns ? space->deadline_ns - now : 0;
         const uint64_t slice = left < SLICE_NS ? left : SLICE_NS;
         const struct timespec timeout = {.tv_nsec = (long)slice};
         const int ready = ppoll(&socket, 1, &timeout, NULL);
@@ -41,8 +41,8 @@ static horon_status_t wait_for_answer(const struct horon_pmi *pmi, struct horon_
             return HORON_OK;
         if (ready < 0 && errno != EINTR)
             return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno,
-                                         "the launcher's socket, PMI_FD=%d", pmi->fd);
-        if (pmi->goes_on && !pmi->goes_on(pmi->arg))
+                                         "the launcher's socket, PMI_FD=%d", space->fd);
+        if (space->goes_on && !space->goes_on(space->arg))
             return horon_error_set(error, HORON_ERR_CANCELLED,
                                    "interrupted while waiting for the launcher (PMI)");
         if (left == 0)
@@ -51,20 +51,20 @@ static horon_status_t wait_for_answer(const struct horon_pmi *pmi, struct horon_
 }
 
 /* One line, without its end, and nothing behind it: MPI may talk over this socket, too. */
-static horon_status_t read_line(const struct horon_pmi *pmi, char line[LINE_BYTES],
+static horon_status_t read_line(const struct horon_space *space, char line[LINE_BYTES],
                                 struct horon_error *error)
 {
     size_t used = 0;
     while (used == 0 || line[used - 1] != '\n') {
-        const horon_status_t status = wait_for_answer(pmi, error);
+        const horon_status_t status = wait_for_answer(space, error);
         if (status != HORON_OK)
             return status;
         if (used == LINE_BYTES)
             return horon_error_set(error, HORON_ERR_PROTO, "a line of the launcher's is too long");
-        ssize_t got = recv(pmi->fd, line + used, LINE_BYTES - used, MSG_PEEK | MSG_DONTWAIT);
+        ssize_t got = recv(space->fd, line + used, LINE_BYTES - used, MSG_PEEK | MSG_DONTWAIT);
         const char *end = got > 0 ? memchr(line + used, '\n', (size_t)got) : NULL;
         if (got > 0)
-            got = recv(pmi->fd, line + used, end ? (size_t)(end + 1 - line) - used : (size_t)got,
+            got = recv(space->fd, line + used, end ? (size_t)(end + 1 - line) - used : (size_t)got,
                        MSG_DONTWAIT);
         if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
             return horon_error_set(error, HORON_ERR_SYSTEM,
@@ -97,16 +97,16 @@ static bool find_word(const char *line, const char *name, char *value, size_t va
 }
 
 /* @param answer what the answer's cmd= must be */
-static horon_status_t ask(const struct horon_pmi *pmi, const char *request, const char *answer,
+static horon_status_t ask(const struct horon_space *space, const char *request, const char *answer,
                           char line[LINE_BYTES], struct horon_error *error)
 {
     char command[64];
     const size_t bytes = strlen(request);
     assert(bytes > 0 && request[bytes - 1] == '\n');
-    if (send(pmi->fd, request, bytes, MSG_NOSIGNAL) != (ssize_t)bytes)
+    if (send(space->fd, request, bytes, MSG_NOSIGNAL) != (ssize_t)bytes)
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno,
-                                     "the launcher cannot be asked (PMI_FD=%d)", pmi->fd);
-    const horon_status_t status = read_line(pmi, line, error);
+                                     "the launcher cannot be asked (PMI_FD=%d)", space->fd);
+    const horon_status_t status = read_line(space, line, error);
     if (status != HORON_OK)
         return status;
     if (!find_word(line, "cmd", command, sizeof command) || strcmp(command, answer) != 0)
@@ -123,58 +123,59 @@ static bool went_well(const char *line)
     return !find_word(line, "rc", code, sizeof code) || strcmp(code, "0") == 0;
 }
 
-horon_status_t horon_pmi_open(struct horon_pmi *pmi, struct horon_error *error)
+static horon_status_t pmi_open(struct horon_space *space, struct horon_error *error)
 {
     char line[LINE_BYTES];
     struct stat about;
-    if (fstat(pmi->fd, &about) != 0 || !S_ISSOCK(about.st_mode))
+    if (fstat(space->fd, &about) != 0 || !S_ISSOCK(about.st_mode))
         return horon_error_set(error, HORON_ERR_CONFIG,
                                "PMI_FD=%d leads to the launcher no more, which would tell where "
                                "the ranks meet: MPI_Finalize() has closed it, or a program between "
                                "the two; set HORON_STORE=tcp://HOST:PORT with an address of rank 0",
-                               pmi->fd);
-    const horon_status_t status = ask(pmi, "cmd=get_my_kvsname\n", "my_kvsname", line, error);
-    if (status == HORON_OK && !find_word(line, "kvsname", pmi->space, sizeof pmi->space))
+                               space->fd);
+    const horon_status_t status = ask(space, "cmd=get_my_kvsname\n", "my_kvsname", line, error);
+    if (status == HORON_OK && !find_word(line, "kvsname", space->name, sizeof space->name))
         return horon_error_set(error, HORON_ERR_PROTO,
                                "the launcher does not say what its key-value space is called");
     return status;
 }
 
-horon_status_t horon_pmi_put(struct horon_pmi *pmi, const char *key, const char *value,
-                             struct horon_error *error)
+static horon_status_t pmi_put(struct horon_space *space, const char *key, const char *value,
+                              struct horon_error *error)
 {
     char line[LINE_BYTES];
     assert(!strpbrk(key, " \n") && !strpbrk(value, " \n"));
-    assert(strlen(value) < HORON_PMI_VALUE_BYTES);
-    const int bytes =
-        snprintf(line, sizeof line, "cmd=put kvsname=%s key=%s value=%s\n", pmi->space, key, value);
+    assert(strlen(value) < HORON_SPACE_VALUE_BYTES);
+    const int bytes = snprintf(line, sizeof line, "cmd=put kvsname=%s key=%s value=%s\n",
+                               space->name, key, value);
     assert(bytes > 0 && (size_t)bytes < sizeof line);
-    const horon_status_t status = ask(pmi, line, "put_result", line, error);
+    const horon_status_t status = ask(space, line, "put_result", line, error);
     if (status == HORON_OK && !went_well(line))
         return horon_error_set(error, HORON_ERR_SYSTEM, "the launcher does not take %s: %.100s",
                                key, line);
     return status;
 }
 
-horon_status_t horon_pmi_get(struct horon_pmi *pmi, const char *key,
-                             char value[HORON_PMI_VALUE_BYTES], struct horon_error *error)
+static horon_status_t pmi_get(struct horon_space *space, int rank, const char *key,
+                              char value[HORON_SPACE_VALUE_BYTES], struct horon_error *error)
 {
     char line[LINE_BYTES];
-    const int bytes = snprintf(line, sizeof line, "cmd=get kvsname=%s key=%s\n", pmi->space, key);
+    (void)rank; /* all keys are in one space */
+    const int bytes = snprintf(line, sizeof line, "cmd=get kvsname=%s key=%s\n", space->name, key);
     assert(bytes > 0 && (size_t)bytes < sizeof line);
-    const horon_status_t status = ask(pmi, line, "get_result", line, error);
+    const horon_status_t status = ask(space, line, "get_result", line, error);
     if (status != HORON_OK)
         return status;
     if (!went_well(line))
         return HORON_AGAIN;
-    if (!find_word(line, "value", value, HORON_PMI_VALUE_BYTES))
+    if (!find_word(line, "value", value, HORON_SPACE_VALUE_BYTES))
         return horon_error_set(error, HORON_ERR_PROTO, "the launcher gives no value of %s", key);
     return HORON_OK;
 }
 
 /* The connection of one process. */
 struct ending {
-    struct horon_pmi pmi;
+    struct horon_space space;
     pid_t process;
     ino_t socket; /* MPI closes it when it ends, and its number may be another file's then */
 };
@@ -185,21 +186,21 @@ static void end_at_exit(int status, void *arg)
     char line[LINE_BYTES];
     struct horon_error ignored;
     struct stat about;
-    if (status == 0 && getpid() == ending->process && fstat(ending->pmi.fd, &about) == 0 &&
+    if (status == 0 && getpid() == ending->process && fstat(ending->space.fd, &about) == 0 &&
         S_ISSOCK(about.st_mode) && about.st_ino == ending->socket) {
-        ending->pmi.deadline_ns = horon_clock_deadline(horon_clock_ns(), END_MS);
-        (void)ask(&ending->pmi, "cmd=finalize\n", "finalize_ack", line, &ignored);
+        ending->space.deadline_ns = horon_clock_deadline(horon_clock_ns(), END_MS);
+        (void)ask(&ending->space, "cmd=finalize\n", "finalize_ack", line, &ignored);
     }
     horon_free(ending);
 }
 
-horon_status_t horon_pmi_end_at_exit(const struct horon_pmi *pmi, struct horon_error *error)
+static horon_status_t pmi_end_at_exit(const struct horon_space *space, struct horon_error *error)
 {
     struct stat about;
     struct ending *ending = horon_zalloc(1, sizeof *ending);
-    if (ending && fstat(pmi->fd, &about) == 0) {
-        *ending =
-            (struct ending){.pmi = {.fd = pmi->fd}, .process = getpid(), .socket = about.st_ino};
+    if (ending && fstat(space->fd, &about) == 0) {
+        *ending = (struct ending){
+            .space = {.fd = space->fd}, .process = getpid(), .socket = about.st_ino};
         if (on_exit(end_at_exit, ending) == 0)
             return HORON_OK;
     }
@@ -207,8 +208,20 @@ horon_status_t horon_pmi_end_at_exit(const struct horon_pmi *pmi, struct horon_e
     return horon_error_set(error, HORON_ERR_MEMORY, "no memory for what the launcher is told");
 }
 
-horon_status_t horon_pmi_meet(struct horon_pmi *pmi, struct horon_error *error)
+/* PMI-1 shows nothing before a barrier of all processes. */
+static horon_status_t pmi_await(struct horon_space *space, int rank, const char *key,
+                                char value[HORON_SPACE_VALUE_BYTES], struct horon_error *error)
 {
     char line[LINE_BYTES];
-    return ask(pmi, "cmd=barrier_in\n", "barrier_out", line, error);
+    const horon_status_t status = ask(space, "cmd=barrier_in\n", "barrier_out", line, error);
+    return status == HORON_OK ? pmi_get(space, rank, key, value, error) : status;
 }
+
+const struct horon_space_calls horon_space_pmi = {
+    .name = "PMI",
+    .open = pmi_open,
+    .put = pmi_put,
+    .get = pmi_get,
+    .await = pmi_await,
+    .end_at_exit = pmi_end_at_exit,
+};

@@ -24,7 +24,7 @@ enum { RANKS = 3, ENTRIES = 16 };
 struct launcher {
     pthread_t thread;
     int ends[RANKS], theirs[RANKS];
-    char keys[ENTRIES][64], values[ENTRIES][HORON_PMI_VALUE_BYTES];
+    char keys[ENTRIES][64], values[ENTRIES][HORON_SPACE_VALUE_BYTES];
     int entries, waiting, barriers;
 };
 
@@ -35,7 +35,7 @@ static void answer(int fd, const char *text)
 
 static void get(struct launcher *launcher, int fd, const char *key)
 {
-    char text[HORON_PMI_VALUE_BYTES + 64] = "cmd=get_result rc=-1 msg=not_found value=unknown\n";
+    char text[HORON_SPACE_VALUE_BYTES + 64] = "cmd=get_result rc=-1 msg=not_found value=unknown\n";
     for (int i = 0; i < launcher->entries; i++)
         if (strcmp(launcher->keys[i], key) == 0)
             snprintf(text, sizeof text, "cmd=get_result rc=0 msg=success value=%s\n",
@@ -45,7 +45,7 @@ static void get(struct launcher *launcher, int fd, const char *key)
 
 static void serve(struct launcher *launcher, int fd, const char *request)
 {
-    char key[64], value[HORON_PMI_VALUE_BYTES];
+    char key[64], value[HORON_SPACE_VALUE_BYTES];
     if (strcmp(request, "cmd=get_my_kvsname\n") == 0) {
         answer(fd, "cmd=my_kvsname kvsname=space\n");
     } else if (sscanf(request, "cmd=put kvsname=space key=%63s value=%1023s", key, value) == 2) {
@@ -126,9 +126,12 @@ struct rank {
 static void *hold(void *arg)
 {
     struct rank *rank = arg;
-    struct horon_pmi pmi = {.fd = rank->launcher->theirs[rank->id.rank],
-                            .deadline_ns = horon_clock_deadline(horon_clock_ns(), rank->limit_ms)};
-    rank->status = horon_meeting_hold(&rank->id, rank->config, &pmi, rank->key, &rank->error);
+    struct horon_space space = {.calls = &horon_space_pmi,
+                                .fd = rank->launcher->theirs[rank->id.rank],
+                                .rank = rank->id.rank,
+                                .deadline_ns =
+                                    horon_clock_deadline(horon_clock_ns(), rank->limit_ms)};
+    rank->status = horon_meeting_hold(&rank->id, rank->config, &space, rank->key, &rank->error);
     return NULL;
 }
 

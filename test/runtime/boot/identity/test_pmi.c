@@ -4,7 +4,7 @@
  * written before it is asked: the client reads no more than one line for each request.
  */
 #undef NDEBUG
-#include "boot/identity/pmi.h"
+#include "boot/identity/space.h"
 #include "clock.h"
 
 #include <setjmp.h>
@@ -17,7 +17,7 @@
 #include <cmocka.h>
 
 struct line {
-    struct horon_pmi pmi;
+    struct horon_space pmi;
     int launcher; /* its end */
     struct horon_error error;
 };
@@ -29,7 +29,7 @@ static void open_line(struct line *line, const char *answers)
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
     *line = (struct line){.launcher = ends[1],
                           .pmi = {.fd = ends[0],
-                                  .space = "kvs_1",
+                                  .name = "kvs_1",
                                   .deadline_ns = horon_clock_deadline(horon_clock_ns(), 10000)}};
     const size_t bytes = strlen(answers);
     assert_int_equal(write(line->launcher, answers, bytes), bytes);
@@ -53,20 +53,19 @@ static void expect_asked(const struct line *line, const char *requests)
 static void test_pmi_asks_and_takes_what_is_answered(void **state)
 {
     struct line line;
-    char value[HORON_PMI_VALUE_BYTES];
+    char value[HORON_SPACE_VALUE_BYTES];
     (void)state;
     open_line(&line, "cmd=my_kvsname kvsname=kvs_12_0_host\n"
                      "cmd=put_result rc=0 msg=success\n"
                      "cmd=barrier_out\n"
                      "cmd=get_result rc=0 msg=success value=1,ab,10.0.0.1:5\n"
                      "cmd=get_result rc=-1 msg=key_x_not_found value=unknown\n");
-    assert_int_equal(horon_pmi_open(&line.pmi, &line.error), HORON_OK);
-    assert_string_equal(line.pmi.space, "kvs_12_0_host");
-    assert_int_equal(horon_pmi_put(&line.pmi, "k", "v", &line.error), HORON_OK);
-    assert_int_equal(horon_pmi_meet(&line.pmi, &line.error), HORON_OK);
-    assert_int_equal(horon_pmi_get(&line.pmi, "k", value, &line.error), HORON_OK);
+    assert_int_equal(horon_space_pmi.open(&line.pmi, &line.error), HORON_OK);
+    assert_string_equal(line.pmi.name, "kvs_12_0_host");
+    assert_int_equal(horon_space_pmi.put(&line.pmi, "k", "v", &line.error), HORON_OK);
+    assert_int_equal(horon_space_pmi.await(&line.pmi, 0, "k", value, &line.error), HORON_OK);
     assert_string_equal(value, "1,ab,10.0.0.1:5");
-    assert_int_equal(horon_pmi_get(&line.pmi, "x", value, &line.error), HORON_AGAIN);
+    assert_int_equal(horon_space_pmi.get(&line.pmi, 0, "x", value, &line.error), HORON_AGAIN);
     expect_asked(&line, "cmd=get_my_kvsname\n"
                         "cmd=put kvsname=kvs_12_0_host key=k value=v\n"
                         "cmd=barrier_in\n"
@@ -87,47 +86,48 @@ static void test_pmi_refuses_answers_that_make_no_sense(void **state)
         "cmd=get_result rc=0 valuev\n",
         "xcmd=get_result rc=0 value=v\n",
     };
-    char value[HORON_PMI_VALUE_BYTES], longest[3000];
+    char value[HORON_SPACE_VALUE_BYTES], longest[3000];
     struct line line;
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         open_line(&line, bad[i]);
-        assert_int_equal(horon_pmi_get(&line.pmi, "k", value, &line.error), HORON_ERR_PROTO);
+        assert_int_equal(horon_space_pmi.get(&line.pmi, 0, "k", value, &line.error),
+                         HORON_ERR_PROTO);
         assert_true(line.error.text[0] != 0);
         close_line(&line);
     }
     memset(longest, 'x', sizeof longest);
     longest[sizeof longest - 1] = 0;
     open_line(&line, longest);
-    assert_int_equal(horon_pmi_get(&line.pmi, "k", value, &line.error), HORON_ERR_PROTO);
+    assert_int_equal(horon_space_pmi.get(&line.pmi, 0, "k", value, &line.error), HORON_ERR_PROTO);
     close_line(&line);
     memcpy(longest, "cmd=get_result value=", 21); /* a value that is longer than any */
     memcpy(longest + 1500, "\n", 2);
     open_line(&line, longest);
-    assert_int_equal(horon_pmi_get(&line.pmi, "k", value, &line.error), HORON_ERR_PROTO);
+    assert_int_equal(horon_space_pmi.get(&line.pmi, 0, "k", value, &line.error), HORON_ERR_PROTO);
     close_line(&line);
     open_line(&line, "cmd=put_result rc=-1 msg=duplicate_key\n");
-    assert_int_equal(horon_pmi_put(&line.pmi, "k", "v", &line.error), HORON_ERR_SYSTEM);
+    assert_int_equal(horon_space_pmi.put(&line.pmi, "k", "v", &line.error), HORON_ERR_SYSTEM);
     assert_non_null(strstr(line.error.text, "duplicate_key"));
     close_line(&line);
 }
 
 static void test_pmi_tells_of_a_launcher_that_is_gone(void **state)
 {
-    char value[HORON_PMI_VALUE_BYTES];
+    char value[HORON_SPACE_VALUE_BYTES];
     struct line line;
     (void)state;
     open_line(&line, "cmd=get_res"); /* in the middle of its answer */
     close(line.launcher);
-    assert_int_equal(horon_pmi_get(&line.pmi, "k", value, &line.error), HORON_ERR_SYSTEM);
+    assert_int_equal(horon_space_pmi.get(&line.pmi, 0, "k", value, &line.error), HORON_ERR_SYSTEM);
     close(line.pmi.fd);
     line.launcher = -1;
-    assert_int_equal(horon_pmi_open(&line.pmi, &line.error), HORON_ERR_CONFIG);
+    assert_int_equal(horon_space_pmi.open(&line.pmi, &line.error), HORON_ERR_CONFIG);
     int pipes[2];
     assert_int_equal(pipe(pipes), 0); /* descriptors that are no sockets */
     line.pmi.fd = pipes[0];
     line.launcher = pipes[1];
-    assert_int_equal(horon_pmi_open(&line.pmi, &line.error), HORON_ERR_CONFIG);
+    assert_int_equal(horon_space_pmi.open(&line.pmi, &line.error), HORON_ERR_CONFIG);
     close_line(&line);
 }
 
@@ -139,17 +139,18 @@ static bool never(void *arg)
 
 static void test_pmi_waits_no_longer_than_it_may(void **state)
 {
-    char value[HORON_PMI_VALUE_BYTES];
+    char value[HORON_SPACE_VALUE_BYTES];
     struct line line;
     int asked = 0;
     (void)state;
     open_line(&line, "");
     line.pmi.deadline_ns = horon_clock_deadline(horon_clock_ns(), 60);
-    assert_int_equal(horon_pmi_get(&line.pmi, "k", value, &line.error), HORON_ERR_TIMEOUT);
+    assert_int_equal(horon_space_pmi.get(&line.pmi, 0, "k", value, &line.error), HORON_ERR_TIMEOUT);
     line.pmi.deadline_ns = UINT64_MAX;
     line.pmi.goes_on = never;
     line.pmi.arg = &asked;
-    assert_int_equal(horon_pmi_meet(&line.pmi, &line.error), HORON_ERR_CANCELLED);
+    assert_int_equal(horon_space_pmi.await(&line.pmi, 0, "k", value, &line.error),
+                     HORON_ERR_CANCELLED);
     assert_int_equal(asked, 1);
     close_line(&line);
 }

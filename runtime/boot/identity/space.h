@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The key-value space that a launcher keeps for the processes that it has started: what one of them
+ * puts there the others can get. A table for each protocol by which it is reached.
+ *
+ * Thread: one at a time, and no other of the process in a call of the protocol's own library.
+ * Blocks, up to the deadline.
+ */
+#ifndef HORON_BOOT_SPACE_H
+#define HORON_BOOT_SPACE_H
+
+#include "status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define HORON_SPACE_VALUE_BYTES 1024 /* of a value, with a final 0: hydra takes no longer ones */
+
+struct horon_space_calls;
+
+/** Begins with all 0 but for the first fields. */
+struct horon_space {
+    const struct horon_space_calls *calls;
+    int fd;                     /* PMI-1: the launcher's, of PMI_FD; stays open */
+    int rank;                   /* of this process among those that were started */
+    uint64_t deadline_ns;       /* of all that waits */
+    bool (*goes_on)(void *arg); /* asked now and then while it waits; NULL: nobody is */
+    void *arg;
+    void *library;  /* PMIx: of dlopen(), and never closed */
+    char name[256]; /* set by open() */
+};
+
+/** Keys and values have no blanks. Those that wait return ERR_TIMEOUT, or ERR_CANCELLED if it is
+ * not to go on; all return ERR_SYSTEM if the launcher is gone, and ERR_PROTO if its answer makes no
+ * sense. */
+struct horon_space_calls {
+    const char *name; /* of the protocol */
+    /** Finds the space. @return OK | ERR_CONFIG, there is no way to it; the text says what to set |
+     * as above */
+    horon_status_t (*open)(struct horon_space *space, struct horon_error *error);
+    /** Once for a key. */
+    horon_status_t (*put)(struct horon_space *space, const char *key, const char *value,
+                          struct horon_error *error);
+    /** What this process has put, or, after await(), @p rank has.
+     * @return OK | AGAIN, there is none | as above */
+    horon_status_t (*get)(struct horon_space *space, int rank, const char *key,
+                          char value[HORON_SPACE_VALUE_BYTES], struct horon_error *error);
+    /** Shows what was put to the others, and waits until @p rank has put the key and done the same:
+     * for all processes, where the protocol has nothing finer. All call it, once.
+     * @return as get() */
+    horon_status_t (*await)(struct horon_space *space, int rank, const char *key,
+                            char value[HORON_SPACE_VALUE_BYTES], struct horon_error *error);
+    /** When this process exits with status 0, tells the launcher that all is well, unless MPI has.
+     * Else the launcher takes a process that it has once heard of for one that crashed, and ends
+     * the others. @return OK | ERR_MEMORY */
+    horon_status_t (*end_at_exit)(const struct horon_space *space, struct horon_error *error);
+};
+
+/** Of a launcher that speaks PMI-1, as MPICH's hydra does. */
+extern const struct horon_space_calls horon_space_pmi;
+
+#endif
