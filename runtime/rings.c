@@ -204,7 +204,8 @@ static void make_link(struct horon_context *ctx, int local_rank)
         horon_engine_fail(ctx->engine, &error);
 }
 
-/* @return OK, also if it must wait for a socket, or room in it | why it cannot be sent */
+/* @return OK, also if it must wait for a socket, or room in it, or for the engine to hear that the
+ * other process is gone | why it cannot be sent */
 static horon_status_t send_own(struct horon_context *ctx, int local_rank, struct horon_error *error)
 {
     struct late_ring *late = &ctx->late_rings->of[local_rank];
@@ -220,6 +221,10 @@ static horon_status_t send_own(struct horon_context *ctx, int local_rank, struct
     status = send_half(ctx, local_rank, &late->out, error);
     if (goes_later(ctx, status))
         return HORON_OK;
+    if (status == HORON_ERR_PEER_LOST) { /* the socket is closed */
+        horon_deaths_lost(ctx, local_rank);
+        return HORON_OK;
+    }
     if (status != HORON_OK)
         return status;
     late_move(late, LATE_SENT);

@@ -26,6 +26,7 @@ static atomic_bool loses; /* the next descriptor that is passed to this process 
 static atomic_bool full;  /* the socket, to the next note without descriptors */
 static atomic_bool deaf;  /* to all that comes */
 static atomic_bool bare;  /* of memory, when it is asked for next */
+static atomic_bool cut;   /* the socket, when the next descriptor is passed on */
 static sem_t *passed_on;  /* a descriptor of this process */
 
 /* As the kernel does where a process has as many descriptors as it may. */
@@ -58,6 +59,10 @@ ssize_t sendmsg(int fd, const struct msghdr *message, int flags)
     if (message->msg_iovlen == 1 && message->msg_controllen == 0 && first->iov_len > 4 &&
         memcmp(first->iov_base, "NOTE", 4) == 0 && atomic_exchange(&full, false)) {
         errno = EAGAIN;
+        return -1;
+    }
+    if (message->msg_controllen > 0 && atomic_exchange(&cut, false)) {
+        errno = EPIPE;
         return -1;
     }
     const ssize_t sent = real(fd, message, flags);
@@ -202,12 +207,36 @@ static void test_ring_that_is_refused_while_its_half_comes_is_made_anew(void **s
     munmap(sems, 2 * sizeof *sems);
 }
 
+/* As if rank 1 had been killed just before it is passed a half: that is known by the socket first.
+ */
+static void cut_socket(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    const int32_t members[] = {1, 2};
+    const int rank = horon_rank(ctx);
+    int32_t word = 0, set;
+    (void)arg;
+    RANK_MUST(horon_process_set_add(ctx, members, 2, -1, &set) == HORON_OK); /* for the socket */
+    RANK_MUST(pass(ctx, HORON_BARRIER, 0, &word, report) == HORON_OK);
+    atomic_store(&cut, rank == 2);
+    const horon_verb_t verb = rank == 2 ? HORON_SEND : HORON_BARRIER;
+    RANK_MUST(pass(ctx, verb, rank == 2, &word, report) == HORON_ERR_PEER_LOST);
+    RANK_MUST(strstr(report->text, "rank 1 ("));
+    RANK_MUST(!atomic_load(&cut));
+}
+
+static void test_ring_whose_half_cannot_be_passed_on_names_the_rank_that_is_gone(void **state)
+{
+    (void)state;
+    job_run(3, NULL, cut_socket, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ring_of_which_half_is_lost_fails_the_job),
         cmocka_unit_test(test_ring_that_is_refused_behind_a_full_socket_is_told),
         cmocka_unit_test(test_ring_that_is_refused_while_its_half_comes_is_made_anew),
+        cmocka_unit_test(test_ring_whose_half_cannot_be_passed_on_names_the_rank_that_is_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

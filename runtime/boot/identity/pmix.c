@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The key-value space of PMIx, which Open MPI's mpirun and Slurm have. Its library is found at run
+ * time. What a process has put can be got by any other one that names it, once it is committed; a
+ * request that comes before waits for it, and so nobody has to meet in a barrier.
+ *
+ * The library counts its users: an MPI of the same process may begin and end while this holds on to
+ * it. After the last end nobody can begin again, so this one's comes when the process exits.
+ *
+ * Source: the PMIx standard, version 4.1; types as its header's, which have not changed since
+ * version 3.
+ */
+#include "boot/identity/space.h"
+
+#include "alloc.h"
+#include "clock.h"
+
+#include <assert.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LIBRARY "libpmix.so.2"
+#define SLICE_NS 50000000u /* between two questions whether to go on */
+
+/* ---- as in pmix_common.h -------------------------------------------------------------------- */
+
+#define PMIX_SUCCESS 0
+#define PMIX_TYPE_BOOL 1
+#define PMIX_TYPE_STRING 3
+#define PMIX_SCOPE_GLOBAL 3
+
+struct pmix_proc {
+    char space[256];
+    uint32_t rank;
+};
+
+struct pmix_value {
+    uint16_t type;
+    union {
+        bool flag;
+        char *text;
+        void *largest[3];
+    } is;
+};
+
+struct pmix_info {
+    char key[512];
+    uint32_t flags;
+    struct pmix_value value;
+};
+
+typedef void (*pmix_got_fn)(int status, struct pmix_value *value, void *arg);
+
+struct pmix {
+    int (*init)(struct pmix_proc *own, struct pmix_info *info, size_t infos);
+    int (*finalize)(const struct pmix_info *info, size_t infos);
+    int (*put)(uint8_t scope, const char *key, struct pmix_value *value);
+    int (*commit)(void);
+    int (*get_later)(const struct pmix_proc *proc, const char *key, const struct pmix_info *info,
+                     size_t infos, pmix_got_fn got, void *arg);
+    const char *(*text)(int status);
+};
+
+/* @return false: it lacks one, which dlerror() names */
+static bool find_calls(void *library, struct pmix *pmix)
+{
+    const struct {
+        const char *name;
+        void *call_out; /* a pointer to a function */
+    } calls[] = {
+        {"PMIx_Init", &pmix->init},        {"PMIx_Finalize", &pmix->finalize},
+        {"PMIx_Put", &pmix->put},          {"PMIx_Commit", &pmix->commit},
+        {"PMIx_Get_nb", &pmix->get_later}, {"PMIx_Error_string", &pmix->text},
+    };
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
+        void *const address = dlsym(library, calls[i].name);
+        if (!address)
+            return false;
+        memcpy(calls[i].call_out, &address, sizeof address);
+    }
+    return true;
+}
+
+static struct pmix calls_of(const struct horon_space *space)
+{
+    struct pmix pmix;
+    const bool found = find_calls(space->library, &pmix);
+    assert(found); /* open() has looked */
+    (void)found;
+    return pmix;
+}
+
+static horon_status_t check(const struct pmix *pmix, int code, const char *what,
+                            struct horon_error *error)
+{
+    if (code == PMIX_SUCCESS)
+        return HORON_OK;
+    return horon_error_set(error, HORON_ERR_SYSTEM, "the launcher (PMIx), %s: %s", what,
+                           pmix->text(code));
+}
+
+static horon_status_t pmix_open(struct horon_space *space, struct horon_error *error)
+{
+    struct pmix pmix;
+    struct pmix_proc own;
+    assert(!space->library);
+    space->library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (!space->library || !find_calls(space->library, &pmix))
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "where ranks meet that are on several hosts would be told by PMIx, "
+                               "and its library cannot be used (%s): install it, or set "
+                               "MASTER_ADDR and MASTER_PORT, or HORON_STORE=tcp://HOST:PORT with "
+                               "an address of rank 0",
+                               dlerror());
+    const int code = pmix.init(&own, NULL, 0);
+    if (code != PMIX_SUCCESS)
+        return check(&pmix, code, "which this process cannot begin to use", error);
+    own.space[sizeof own.space - 1] = 0;
+    snprintf(space->name, sizeof space->name, "%s", own.space);
+    if (own.rank != (uint32_t)space->rank)
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "the launcher (PMIx) has this process as rank %u, and its variables "
+                               "as rank %d: set HORON_STORE=tcp://HOST:PORT with an address of "
+                               "rank 0",
+                               own.rank, space->rank);
+    return HORON_OK;
+}
+
+static horon_status_t pmix_put(struct horon_space *space, const char *key, const char *value,
+                               struct horon_error *error)
+{
+    const struct pmix pmix = calls_of(space);
+    char copy[HORON_SPACE_VALUE_BYTES];
+    struct pmix_value text = {.type = PMIX_TYPE_STRING, .is.text = copy};
+    assert(strlen(value) < sizeof copy);
+    snprintf(copy, sizeof copy, "%s", value);
+    const int code = pmix.put(PMIX_SCOPE_GLOBAL, key, &text); /* it keeps a copy of its own */
+    explicit_bzero(copy, sizeof copy);
+    return check(&pmix, code, "does not take what ranks meet by", error);
+}
+
+/* ---- getting -------------------------------------------------------------------------------- */
+
+/* Of the thread that waits, and of the library's, which may answer after that one has gone. */
+struct answer {
+    pthread_mutex_t lock; /* guards all below */
+    pthread_cond_t come;
+    int users;
+    bool there;
+    int code;
+    char value[HORON_SPACE_VALUE_BYTES];
+};
+
+/* With its lock, which it releases. */
+static void leave(struct answer *answer)
+{
+    assert(answer->users > 0);
+    const bool last = --answer->users == 0;
+    pthread_mutex_unlock(&answer->lock);
+    if (!last)
+        return;
+    pthread_cond_destroy(&answer->come);
+    pthread_mutex_destroy(&answer->lock);
+    explicit_bzero(answer->value, sizeof answer->value);
+    horon_free(answer);
+}
+
+/* Thread: the library's. */
+static void on_got(int code, struct pmix_value *value, void *arg)
+{
+    struct answer *answer = arg;
+    pthread_mutex_lock(&answer->lock);
+    answer->there = true;
+    answer->code = code;
+    if (code == PMIX_SUCCESS && value && value->type == PMIX_TYPE_STRING && value->is.text &&
+        strlen(value->is.text) < sizeof answer->value)
+        snprintf(answer->value, sizeof answer->value, "%s", value->is.text);
+    pthread_cond_signal(&answer->come);
+    leave(answer);
+}
+
+static struct answer *begin_answer(void)
+{
+    pthread_condattr_t clock;
+    struct answer *answer = horon_zalloc(1, sizeof *answer);
+    if (!answer)
+        return NULL;
+    answer->users = 2;
+    pthread_mutex_init(&answer->lock, NULL);
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&answer->come, &clock);
+    pthread_condattr_destroy(&clock);
+    return answer;
+}
+
+/* With its lock. @return OK, it has come | ERR_TIMEOUT | ERR_CANCELLED */
+static horon_status_t wait_for_answer(const struct horon_space *space, struct answer *answer,
+                                      struct horon_error *error)
+{
+    while (!answer->there) {
+        const uint64_t now = horon_clock_ns();
+        if (space->goes_on && !space->goes_on(space->arg))
+            return horon_error_set(error, HORON_ERR_CANCELLED,
+                                   "interrupted while waiting for the launcher (PMIx)");
+        if (now >= space->deadline_ns)
+            return horon_error_set(error, HORON_ERR_TIMEOUT, "the launcher does not answer (PMIx)");
+        const uint64_t left = space->deadline_ns - now;
+        const uint64_t until = now + (left < SLICE_NS ? left : SLICE_NS);
+        const struct timespec then = {.tv_sec = (time_t)(until / 1000000000u),
+                                      .tv_nsec = (long)(until % 1000000000u)};
+        pthread_cond_timedwait(&answer->come, &answer->lock, &then);
+    }
+    return HORON_OK;
+}
+
+/* @param here  only what this process knows is asked for
+ * @return as get() of the space */
+static horon_status_t ask(const struct horon_space *space, int rank, const char *key, bool here,
+                          char value[HORON_SPACE_VALUE_BYTES], struct horon_error *error)
+{
+    const struct pmix pmix = calls_of(space);
+    struct pmix_proc whose = {.rank = (uint32_t)rank};
+    struct pmix_info only_here = {.key = "pmix.optional",
+                                  .value = {.type = PMIX_TYPE_BOOL, .is.flag = true}};
+    struct answer *answer = begin_answer();
+    if (!answer)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory to ask the launcher (PMIx)");
+    static_assert(sizeof whose.space == sizeof space->name, "the name of a space fits");
+    memcpy(whose.space, space->name, sizeof whose.space);
+    horon_status_t status = HORON_OK;
+    const int asked = pmix.get_later(&whose, key, here ? &only_here : NULL, here, on_got, answer);
+    pthread_mutex_lock(&answer->lock);
+    if (asked != PMIX_SUCCESS) { /* and it does not answer any more */
+        answer->users--;
+        answer->code = asked;
+    } else {
+        status = wait_for_answer(space, answer, error);
+    }
+    if (status == HORON_OK && answer->code == PMIX_SUCCESS && !answer->value[0])
+        status = horon_error_set(error, HORON_ERR_PROTO,
+                                 "the launcher (PMIx) gives no text for %s of rank %d", key, rank);
+    else if (status == HORON_OK && answer->code != PMIX_SUCCESS)
+        status = here ? HORON_AGAIN : check(&pmix, answer->code, "asked where ranks meet", error);
+    if (status == HORON_OK)
+        memcpy(value, answer->value, sizeof answer->value);
+    leave(answer);
+    return status;
+}
+
+static horon_status_t pmix_get(struct horon_space *space, int rank, const char *key,
+                               char value[HORON_SPACE_VALUE_BYTES], struct horon_error *error)
+{
+    return ask(space, rank, key, true, value, error);
+}
+
+static horon_status_t pmix_await(struct horon_space *space, int rank, const char *key,
+                                 char value[HORON_SPACE_VALUE_BYTES], struct horon_error *error)
+{
+    const struct pmix pmix = calls_of(space);
+    const horon_status_t status = check(&pmix, pmix.commit(), "does not show it to others", error);
+    return status == HORON_OK ? ask(space, rank, key, false, value, error) : status;
+}
+
+/* ---- the end -------------------------------------------------------------------------------- */
+
+/* The first use of this process lasts until it exits. */
+static void pmix_close(struct horon_space *space)
+{
+    (void)calls_of(space).finalize(NULL, 0);
+}
+
+struct ending {
+    int (*finalize)(const struct pmix_info *info, size_t infos);
+    pid_t process;
+};
+
+static void end_at_exit(int status, void *arg)
+{
+    struct ending *ending = arg;
+    if (status == 0 && getpid() == ending->process)
+        (void)ending->finalize(NULL, 0);
+    horon_free(ending);
+}
+
+static horon_status_t pmix_end_at_exit(const struct horon_space *space, struct horon_error *error)
+{
+    struct ending *ending = horon_zalloc(1, sizeof *ending);
+    if (ending) {
+        *ending = (struct ending){.finalize = calls_of(space).finalize, .process = getpid()};
+        if (on_exit(end_at_exit, ending) == 0)
+            return HORON_OK;
+    }
+    horon_free(ending);
+    return horon_error_set(error, HORON_ERR_MEMORY, "no memory for what the launcher is told");
+}
+
+const struct horon_space_calls horon_space_pmix = {
+    .name = "PMIx",
+    .open = pmix_open,
+    .put = pmix_put,
+    .get = pmix_get,
+    .await = pmix_await,
+    .end_at_exit = pmix_end_at_exit,
+    .close = pmix_close,
+};
