@@ -183,7 +183,7 @@ static bool goes_on(void *arg)
  * no rank of this job are not waited for there. */
 static horon_status_t meet(struct horon_joining *j, char *key_text, struct horon_error *error)
 {
-    struct horon_space space = {.calls = &horon_space_pmi,
+    struct horon_space space = {.calls = j->id.space,
                                 .fd = j->id.pmi_fd,
                                 .rank = j->id.rank,
                                 .deadline_ns = j->deadline_ns,
@@ -213,8 +213,8 @@ static horon_status_t join(struct horon_joining *j, int rank, int size, struct h
     j->self.key = j->boot->key = horon_memory_secret(sizeof *j->boot->key);
     if (!j->boot->key)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the job key");
-    const bool knows_store = j->id.pmi_fd < 0; /* which a rank before this one has joined by */
-    if (knows_store)
+    const bool knows_store = !j->id.space; /* which a rank before this one has joined by, */
+    if (knows_store || j->id.job)          /* or by the job's name */
         status = horon_joined_before(&j->id, &j->boot->fds, error);
     if (status == HORON_OK)
         status = horon_key_read(j->config, j->id.local_rank <= 0 ? j->log : NULL, key_text, error);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A rank of horon and of MPICH in one process: `beside_mpi LIBRARY STEPS`. A step is a letter, in
+ * A rank of horon and of MPI in one process: `beside_mpi LIBRARY STEPS`. A step is a letter, in
  * any order that makes sense: j joins, s sums, l leaves; i, b and f are MPI_Init, MPI_Barrier and
  * MPI_Finalize.
  */
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORLD 0x44000000 /* MPI_COMM_WORLD of MPICH's ABI */
+#define WORLD 0x44000000 /* MPI_COMM_WORLD of MPICH's ABI; in Open MPI's it is an object */
 
 static void stop(const char *what, const char *why)
 {
@@ -57,7 +57,8 @@ int main(int argc, char **argv)
     void *library = argc > 2 ? dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL) : NULL;
     if (!library)
         stop("dlopen", argc > 2 ? dlerror() : "beside_mpi LIBRARY STEPS");
-    int (*init)(int *, char ***), (*barrier)(int), (*finalize)(void);
+    int (*init)(int *, char ***), (*barrier)(uintptr_t), (*finalize)(void);
+    const uintptr_t object = (uintptr_t)dlsym(library, "ompi_mpi_comm_world");
     find(library, "MPI_Init", &init);
     find(library, "MPI_Barrier", &barrier);
     find(library, "MPI_Finalize", &finalize);
@@ -76,7 +77,7 @@ int main(int argc, char **argv)
             init(NULL, NULL);
             break;
         case 'b':
-            barrier(WORLD);
+            barrier(object ? object : WORLD);
             break;
         case 'f':
             finalize();

@@ -5,6 +5,7 @@ test/runtime/boot has the variables of all launchers as tables; test/python has 
 """
 
 import contextlib
+import ctypes
 import os
 import pathlib
 import re
@@ -22,20 +23,21 @@ import tap  # noqa: E402
 SUM_ONCE = os.environ.get("SUM_ONCE")
 BESIDE_MPI = os.environ.get("BESIDE_MPI")
 MPICH = "libmpich.so.12"
-# MPICH itself loses memory.
+OPEN_MPI = "libmpi.so.40"
+# MPI itself loses memory.
 LOSES = {"ASAN_OPTIONS": f"{os.environ.get('ASAN_OPTIONS', '')}:detect_leaks=0"}
 COUNT = "1009"
 
 
 @contextlib.contextmanager
-def mpirun(size, *words, **env):
+def mpirun(size, *words, command=(SUM_ONCE,), **env):
     """A job of mpirun's, started. More ranks than cores are welcome. Open MPI's jobs of one user
     share a folder in TMPDIR, and two that make it at once fail: each has a TMPDIR of its own."""
-    tap.need(SUM_ONCE, "the rank program is not built (SUM_ONCE)")
+    tap.need(command[-1], "the rank program is not built")
     program = tap.need(shutil.which("mpirun"), "mpirun is not installed (Debian: openmpi-bin)")
     options = ["--bind-to", "none", "--oversubscribe"]
     options += ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    words = ["-np", str(size), *options, SUM_ONCE, *(words or [COUNT])]
+    words = ["-np", str(size), *options, *command, *(words or [COUNT])]
     with tempfile.TemporaryDirectory(prefix="mpi") as own:
         with jobs.Job(*words, program=program, env={**env, "TMPDIR": own}) as job:
             yield job
@@ -49,6 +51,13 @@ def hydra(size, *words, program=SUM_ONCE, **env):
     words = ["-n", str(size), program, *(words or [COUNT])]
     with jobs.Job(*words, program=launcher, env=env) as job:
         yield job
+
+
+def has_pmix():
+    try:
+        return ctypes.CDLL("libpmix.so.2")
+    except OSError:
+        return None
 
 
 def end_well(job, size):
@@ -97,6 +106,57 @@ def test_mpirun_program_that_a_rank_starts_does_not_wait_in_its_place():
     told = r"rank (\d) has joined already: process \d+, which started this program"
     assert re.search(told, err), err
     assert "inherits Open MPI's variables" in err, err
+
+
+# What mpirun says to the one rank of a host: by its variables each rank is alone on its own.
+FAR = "OMPI_COMM_WORLD_LOCAL_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0"
+FAR_SUM = ("env", *FAR.split(), SUM_ONCE)
+
+
+def test_mpirun_ranks_of_several_hosts_meet_without_a_setting():
+    tap.need(has_pmix(), "libpmix.so.2 is not there (Debian: libpmix2)")
+    for size in (2, 3, 5):
+        with mpirun(size, command=FAR_SUM) as job:
+            end_well(job, size)
+
+
+def test_mpirun_jobs_of_several_hosts_at_once_do_not_meet():
+    tap.need(has_pmix(), "libpmix.so.2 is not there (Debian: libpmix2)")
+    key = {"HORON_JOB_KEY": "a key for this test alone"}
+    with mpirun(2, command=FAR_SUM) as one, mpirun(3, command=FAR_SUM, **key) as other:
+        end_well(one, 2)
+        end_well(other, 3)
+
+
+def test_mpirun_program_that_a_rank_of_several_hosts_starts_does_not_wait_in_its_place():
+    tap.need(has_pmix(), "libpmix.so.2 is not there (Debian: libpmix2)")
+    words = (COUNT, "1", f"{SUM_ONCE} {COUNT} 1")
+    with mpirun(2, *words, command=FAR_SUM, HORON_START_TIMEOUT="1h") as job:
+        status, out, err = job.end()
+    assert status != 0, (out, err)
+    assert re.search(r"rank \d has joined already: process \d+, which started", err), err
+
+
+def test_mpirun_process_of_several_hosts_that_never_joins_is_missed():
+    tap.need(has_pmix(), "libpmix.so.2 is not there (Debian: libpmix2)")
+    for lacking, told in ((0, "not all of the 2 processes"), (1, "rank 1 never came")):
+        script = f'if [ "$PMIX_RANK" = {lacking} ]; then exec tail -f /dev/null; fi; exec "$@"'
+        command = ("sh", "-c", script, "-", *FAR_SUM)
+        with mpirun(2, command=command, HORON_START_TIMEOUT="1s") as job:
+            status, out, err = job.end()
+        assert status != 0, (out, err)
+        assert told in err, err
+
+
+def test_mpirun_ranks_of_several_hosts_use_mpi_before_beside_and_after_horon():
+    tap.need(has_pmix(), "libpmix.so.2 is not there (Debian: libpmix2)")
+    command = ("env", *FAR.split(), BESIDE_MPI)
+    for steps in ("jsl", "jsibfsl", "ijsbslf", "ijsbfsl", "jslibf", "jsljsl", "jslibfjsl"):
+        with mpirun(3, OPEN_MPI, steps, command=command, **LOSES) as job:
+            status, out, err = job.end()
+        job.assert_nothing_left()
+        assert status == 0, (steps, out, err)
+        assert out.count("sum 3\n") == 3 * steps.count("s"), (steps, out, err)
 
 
 def test_hydra_ranks_meet_without_a_setting():

@@ -9,9 +9,11 @@
  * launcher's key-value space (meeting.c), if that has one, or at an address that every rank can
  * derive: MASTER_ADDR, if it is set; else Horovod's rendezvous address, loopback if the
  * launcher says that all ranks are on this machine, or the first node of Slurm's allocation. The
- * port is MASTER_PORT, or is made of the job's name; and the next few, for it may be taken.
+ * port is MASTER_PORT, or is made of the job's name; and the next few, for it may be taken. A space
+ * of PMIx takes tens of milliseconds to ask, and is left alone where the loopback does.
  */
 #include "boot/identity/identity.h"
+#include "boot/identity/space.h"
 
 #include "numbers.h"
 
@@ -37,7 +39,8 @@ struct launcher {
     const char *local_size[3];
     const char *job[4];         /* all that are set, together, name the job */
     const char *address, *port; /* of the store, if MASTER_ADDR and MASTER_PORT are not set */
-    const char *pmi;            /* the descriptor of its key-value space */
+    const char *pmi;            /* the descriptor of its key-value space, if that is PMI's */
+    bool pmix;                  /* it may have one of PMIx */
     bool lenient;               /* one of rank and size alone means nothing */
 };
 
@@ -52,7 +55,8 @@ static const struct launcher launchers[] = {
      .size = {"OMPI_COMM_WORLD_SIZE"},
      .local_rank = {"OMPI_COMM_WORLD_LOCAL_RANK"},
      .local_size = {"OMPI_COMM_WORLD_LOCAL_SIZE"},
-     .job = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"}},
+     .job = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"},
+     .pmix = true},
     {.name = "torchrun",
      .rank = {"RANK"},
      .size = {"WORLD_SIZE"},
@@ -78,6 +82,7 @@ static const struct launcher launchers[] = {
      .size = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"},
      .local_rank = {"SLURM_LOCALID"},
      .job = {"SLURM_JOB_ID", "SLURM_STEP_ID"},
+     .pmix = true,
      .lenient = true},
     {.name = "PMIx",
      .rank = {"PMIX_RANK"},
@@ -85,7 +90,8 @@ static const struct launcher launchers[] = {
      .size = {"PMIX_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "OMPI_MCA_orte_ess_num_procs"},
      .local_rank = {"OMPI_COMM_WORLD_LOCAL_RANK"},
      .local_size = {"OMPI_COMM_WORLD_LOCAL_SIZE"},
-     .job = {"PMIX_NAMESPACE"}},
+     .job = {"PMIX_NAMESPACE"},
+     .pmix = true},
 };
 #define LAUNCHERS (sizeof launchers / sizeof launchers[0])
 
@@ -237,13 +243,20 @@ static const struct launcher *find_launcher(horon_environment_fn get)
     return half;
 }
 
-/* Also where it is known: what it is used for may find it closed. */
-static void note_pmi(struct horon_identity *identity, const struct launcher *launcher,
-                     horon_environment_fn get)
+/* Also where an address can be derived: a space tells a job key, too, and may be found closed. */
+static void note_space(struct horon_identity *identity, const struct launcher *launcher,
+                       horon_environment_fn get)
 {
     const char *fd = launcher->pmi ? look(get, launcher->pmi) : NULL;
-    if (fd && !look(get, "MASTER_ADDR"))
-        horon_number_parse(fd, 0, INT_MAX, &identity->pmi_fd);
+    if (look(get, "MASTER_ADDR"))
+        return;
+    if (fd && horon_number_parse(fd, 0, INT_MAX, &identity->pmi_fd)) {
+        identity->space = &horon_space_pmi;
+    } else if (launcher->pmix && look(get, "PMIX_NAMESPACE") && look(get, "PMIX_RANK") &&
+               identity->local_size != identity->size) {
+        identity->space = &horon_space_pmix;
+        identity->job = job_mark(launcher, get);
+    }
 }
 
 static horon_status_t take_store(struct horon_identity *identity, const struct launcher *launcher,
@@ -256,10 +269,10 @@ static horon_status_t take_store(struct horon_identity *identity, const struct l
         snprintf(identity->store, sizeof identity->store, "%s", store);
         return HORON_OK;
     }
-    note_pmi(identity, launcher, get);
+    note_space(identity, launcher, get);
     if (launcher != &launchers[0] || look(get, "MASTER_ADDR")) {
         const horon_status_t status = derive_store(identity, launcher, get, error);
-        return identity->pmi_fd >= 0 ? HORON_OK : status;
+        return identity->space ? HORON_OK : status;
     }
     return horon_error_set(error, HORON_ERR_CONFIG,
                            "HORON_STORE is not set: %d ranks need an address to meet at, "
@@ -301,7 +314,7 @@ horon_status_t horon_identity_find(struct horon_identity *identity, int rank, in
         return status;
     assert(found.rank >= 0 && found.rank < found.size);
     assert(found.size > 1 || found.store[0] == 0);
-    assert(found.size == 1 || found.store[0] || found.pmi_fd >= 0);
+    assert(found.size == 1 || found.store[0] || found.space);
     assert(found.local_rank < found.size);
     *identity = found;
     return HORON_OK;

@@ -11,6 +11,8 @@
 
 #include <stdint.h>
 
+struct horon_space_calls;
+
 #define HORON_BOOT_SIZE_MAX 65536 /* ranks; the store's answers then stay below 2^31 bytes */
 /* Further ports that ranks ask at where rank 0 takes the first free one. */
 #define HORON_PORT_SCAN 7
@@ -22,13 +24,14 @@ typedef char *(*horon_environment_fn)(const char *name);
 struct horon_identity {
     int rank, size;
     int local_rank, local_size; /* what the launcher says; -1: nothing. A hint, nothing more */
-    /* tcp://HOST:PORT, or several, or file:DIR; "" in a world of one, and where pmi_fd tells it */
+    /* tcp://HOST:PORT, or several, or file:DIR; "" in a world of one, and where a space tells it */
     char store[HORON_CONFIG_TEXT_BYTES];
     int port_scan; /* the store's address was derived from the launcher's variables: further
                       ports to look at, see store/store.h; else 0 */
-    int pmi_fd;    /* of the launcher's key-value space, which tells it (meeting.h); -1: none */
-    bool told;     /* it has; and the job key, if the user gave none */
-    uint64_t job;  /* tells jobs at one address apart, the same on all ranks; 0: not needed */
+    const struct horon_space_calls *space; /* the launcher's, which tells it (meeting.h), or NULL */
+    int pmi_fd;                            /* of that space, if it is PMI's */
+    bool told;                             /* it has; and the job key, if the user gave none */
+    uint64_t job;       /* tells jobs at one address apart, the same on all ranks; 0: not needed */
     const char *source; /* "horonrun", "Slurm", ...; static */
     /* "rank 1 from SLURM_PROCID, 4 ranks from SLURM_NTASKS"; "" if the caller or horonrun says so
      */

@@ -26,7 +26,9 @@ static void name_place(const struct horon_identity *id, pid_t process,
                        struct horon_address *address)
 {
     char name[96];
-    const uint64_t store = XXH3_64bits_withSeed(id->store, strlen(id->store), id->job);
+    const char *at =
+        id->space && id->job ? "" : id->store; /* told or not yet: the job's name does */
+    const uint64_t store = XXH3_64bits_withSeed(at, strlen(at), id->job);
     snprintf(name, sizeof name, "horon.joined.%d.%d.%d.%016llx", (int)process, id->rank, id->size,
              (unsigned long long)store);
     horon_address_abstract(name, address);

@@ -162,9 +162,10 @@ horon_status_t horon_meeting_hold(struct horon_identity *id, const struct horon_
     horon_status_t status = space->calls->open(space, error);
     if (status == HORON_OK)
         status = space->calls->get(space, id->rank, mark, value, error);
-    if (status == HORON_OK)
+    if (status == HORON_OK) {
         status = space->calls->get(space, 0, NAME, value, error);
-    else if (status == HORON_AGAIN)
+        space->calls->close(space);
+    } else if (status == HORON_AGAIN)
         status = meet(id, config, space, mark, key[0] != 0, value, error);
     if (status == HORON_AGAIN)
         status = horon_error_set(error, HORON_ERR_SYSTEM,

@@ -217,6 +217,12 @@ static horon_status_t pmi_await(struct horon_space *space, int rank, const char 
     return status == HORON_OK ? pmi_get(space, rank, key, value, error) : status;
 }
 
+/* Nothing: MPI needs the socket, too. */
+static void pmi_close(struct horon_space *space)
+{
+    (void)space;
+}
+
 const struct horon_space_calls horon_space_pmi = {
     .name = "PMI",
     .open = pmi_open,
@@ -224,4 +230,5 @@ const struct horon_space_calls horon_space_pmi = {
     .get = pmi_get,
     .await = pmi_await,
     .end_at_exit = pmi_end_at_exit,
+    .close = pmi_close,
 };

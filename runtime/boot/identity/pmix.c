@@ -26,10 +26,12 @@
 
 #define LIBRARY "libpmix.so.2"
 #define SLICE_NS 50000000u /* between two questions whether to go on */
+#define PAUSE_NS 2000000   /* before the launcher is asked again */
 
 /* ---- as in pmix_common.h -------------------------------------------------------------------- */
 
 #define PMIX_SUCCESS 0
+#define PMIX_NOT_FOUND (-46)
 #define PMIX_TYPE_BOOL 1
 #define PMIX_TYPE_STRING 3
 #define PMIX_SCOPE_GLOBAL 3
@@ -199,19 +201,27 @@ static struct answer *begin_answer(void)
     return answer;
 }
 
-/* With its lock. @return OK, it has come | ERR_TIMEOUT | ERR_CANCELLED */
+/* @return OK | ERR_TIMEOUT | ERR_CANCELLED */
+static horon_status_t may_wait(const struct horon_space *space, struct horon_error *error)
+{
+    if (space->goes_on && !space->goes_on(space->arg))
+        return horon_error_set(error, HORON_ERR_CANCELLED,
+                               "interrupted while waiting for the launcher (PMIx)");
+    if (horon_clock_ns() >= space->deadline_ns)
+        return horon_error_set(error, HORON_ERR_TIMEOUT, "the launcher does not answer (PMIx)");
+    return HORON_OK;
+}
+
+/* With its lock. @return OK, it has come | as may_wait() */
 static horon_status_t wait_for_answer(const struct horon_space *space, struct answer *answer,
                                       struct horon_error *error)
 {
     while (!answer->there) {
-        const uint64_t now = horon_clock_ns();
-        if (space->goes_on && !space->goes_on(space->arg))
-            return horon_error_set(error, HORON_ERR_CANCELLED,
-                                   "interrupted while waiting for the launcher (PMIx)");
-        if (now >= space->deadline_ns)
-            return horon_error_set(error, HORON_ERR_TIMEOUT, "the launcher does not answer (PMIx)");
-        const uint64_t left = space->deadline_ns - now;
-        const uint64_t until = now + (left < SLICE_NS ? left : SLICE_NS);
+        const horon_status_t status = may_wait(space, error);
+        if (status != HORON_OK)
+            return status;
+        uint64_t until = horon_clock_ns() + SLICE_NS;
+        until = until < space->deadline_ns ? until : space->deadline_ns;
         const struct timespec then = {.tv_sec = (time_t)(until / 1000000000u),
                                       .tv_nsec = (long)(until % 1000000000u)};
         pthread_cond_timedwait(&answer->come, &answer->lock, &then);
@@ -245,8 +255,10 @@ static horon_status_t ask(const struct horon_space *space, int rank, const char 
     if (status == HORON_OK && answer->code == PMIX_SUCCESS && !answer->value[0])
         status = horon_error_set(error, HORON_ERR_PROTO,
                                  "the launcher (PMIx) gives no text for %s of rank %d", key, rank);
-    else if (status == HORON_OK && answer->code != PMIX_SUCCESS)
-        status = here ? HORON_AGAIN : check(&pmix, answer->code, "asked where ranks meet", error);
+    else if (status == HORON_OK && answer->code == PMIX_NOT_FOUND)
+        status = HORON_AGAIN;
+    else if (status == HORON_OK)
+        status = check(&pmix, answer->code, "asked where ranks meet", error);
     if (status == HORON_OK)
         memcpy(value, answer->value, sizeof answer->value);
     leave(answer);
@@ -259,12 +271,22 @@ static horon_status_t pmix_get(struct horon_space *space, int rank, const char *
     return ask(space, rank, key, true, value, error);
 }
 
+/* It mostly answers when there is something. Open MPI 4.1 says at once now and then that there is
+ * nothing, if the other process has just begun. */
 static horon_status_t pmix_await(struct horon_space *space, int rank, const char *key,
                                  char value[HORON_SPACE_VALUE_BYTES], struct horon_error *error)
 {
     const struct pmix pmix = calls_of(space);
-    const horon_status_t status = check(&pmix, pmix.commit(), "does not show it to others", error);
-    return status == HORON_OK ? ask(space, rank, key, false, value, error) : status;
+    const struct timespec pause = {.tv_nsec = PAUSE_NS};
+    horon_status_t status = check(&pmix, pmix.commit(), "does not show it to others", error);
+    while (status == HORON_OK) {
+        const horon_status_t asked = ask(space, rank, key, false, value, error);
+        if (asked != HORON_AGAIN)
+            return asked;
+        status = may_wait(space, error);
+        nanosleep(&pause, NULL);
+    }
+    return status;
 }
 
 /* ---- the end -------------------------------------------------------------------------------- */

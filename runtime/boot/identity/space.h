@@ -55,9 +55,13 @@ struct horon_space_calls {
      * Else the launcher takes a process that it has once heard of for one that crashed, and ends
      * the others. @return OK | ERR_MEMORY */
     horon_status_t (*end_at_exit)(const struct horon_space *space, struct horon_error *error);
+    /** In a process that has called end_at_exit() after an earlier open(). */
+    void (*close)(struct horon_space *space);
 };
 
 /** Of a launcher that speaks PMI-1, as MPICH's hydra does. */
 extern const struct horon_space_calls horon_space_pmi;
+/** Of one that serves PMIx, as Open MPI's mpirun and Slurm do. */
+extern const struct horon_space_calls horon_space_pmix;
 
 #endif

@@ -3,6 +3,7 @@
  * environment. */
 #undef NDEBUG
 #include "boot/identity/identity.h"
+#include "boot/identity/space.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -306,6 +307,44 @@ static void test_identity_half_or_absurd_is_named(void **state)
     }
 }
 
+/* A rank that has local peers only has no need of it, nor one that was told an address. */
+static void test_identity_space_of_the_launcher_is_noted(void **state)
+{
+#define MPIRUN "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=4", "PMIX_NAMESPACE=n", "PMIX_RANK=1"
+#define SRUN "SLURM_PROCID=1", "SLURM_NTASKS=4", "SLURM_JOB_ID=9", "SLURM_NODELIST=a[1-2]"
+    static const struct {
+        const char *variables[VARIABLES_MAX];
+        const struct horon_space_calls *space;
+        bool named; /* is the job, without a word from rank 0? */
+    } cases[] = {
+        {{MPIRUN, "OMPI_COMM_WORLD_LOCAL_SIZE=2"}, &horon_space_pmix, true},
+        {{MPIRUN, "OMPI_COMM_WORLD_LOCAL_SIZE=4"}, NULL, true},
+        {{MPIRUN, "MASTER_ADDR=a"}, NULL, true},
+        {{SRUN, "PMIX_NAMESPACE=n", "PMIX_RANK=1"}, &horon_space_pmix, true},
+        {{SRUN, "PMIX_NAMESPACE=n"}, NULL, true},
+        {{"PMIX_RANK=1", "PMIX_SIZE=2", "PMIX_NAMESPACE=n"}, &horon_space_pmix, true},
+        {{"RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=a", "MASTER_PORT=1", "PMIX_NAMESPACE=n",
+          "PMIX_RANK=1"},
+         NULL,
+         false},
+        {{"PMI_RANK=1", "PMI_SIZE=2", "PMI_FD=7"}, &horon_space_pmi, false},
+        {{"PMI_RANK=1", "PMI_SIZE=2", "PMI_FD=7", "MASTER_ADDR=a", "MASTER_PORT=1"}, NULL, false},
+    };
+#undef MPIRUN
+#undef SRUN
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct horon_identity identity;
+        struct horon_error error;
+        print_message("case %zu\n", i);
+        assert_int_equal(ask(cases[i].variables, "", &identity, &error), HORON_OK);
+        assert_ptr_equal(identity.space, cases[i].space);
+        assert_int_equal(identity.job != 0, cases[i].named);
+        assert_int_equal(ask(cases[i].variables, "tcp://b:3", &identity, &error), HORON_OK);
+        assert_null(identity.space);
+    }
+}
+
 static horon_status_t tell(int rank, int size, const char *store, struct horon_identity *identity)
 {
     static const char *const none[] = {"RANK=5", "WORLD_SIZE=6", NULL};
@@ -364,6 +403,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_identity_launchers_are_recognised),
         cmocka_unit_test(test_identity_half_or_absurd_is_named),
+        cmocka_unit_test(test_identity_space_of_the_launcher_is_noted),
         cmocka_unit_test(test_identity_caller_goes_before_environment),
         cmocka_unit_test(test_identity_half_a_caller_is_refused),
         cmocka_unit_test(test_identity_jobs_of_slurm_differ),
