@@ -111,23 +111,19 @@ def test_mpirun_program_that_a_rank_starts_does_not_wait_in_its_place():
 # What mpirun says to the one rank of a host: by its variables each rank is alone on its own.
 FAR = "OMPI_COMM_WORLD_LOCAL_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0"
 FAR_SUM = ("env", *FAR.split(), SUM_ONCE)
-LEAKS = {"LSAN_OPTIONS": f"print_suppressions=0:suppressions={HERE / 'lost_by_others.txt'}"}
 
 
 def test_mpirun_ranks_of_several_hosts_meet_without_a_setting():
     tap.need(has_pmix(), "libpmix.so.2 is not there (Debian: libpmix2)")
     for size in (2, 3, 5):
-        with mpirun(size, command=FAR_SUM, **LEAKS) as job:
+        with mpirun(size, command=FAR_SUM) as job:
             end_well(job, size)
 
 
 def test_mpirun_jobs_of_several_hosts_at_once_do_not_meet():
     tap.need(has_pmix(), "libpmix.so.2 is not there (Debian: libpmix2)")
     key = {"HORON_JOB_KEY": "a key for this test alone"}
-    with (
-        mpirun(2, command=FAR_SUM, **LEAKS) as one,
-        mpirun(3, command=FAR_SUM, **LEAKS, **key) as other,
-    ):
+    with mpirun(2, command=FAR_SUM) as one, mpirun(3, command=FAR_SUM, **key) as other:
         end_well(one, 2)
         end_well(other, 3)
 
@@ -135,7 +131,7 @@ def test_mpirun_jobs_of_several_hosts_at_once_do_not_meet():
 def test_mpirun_program_that_a_rank_of_several_hosts_starts_does_not_wait_in_its_place():
     tap.need(has_pmix(), "libpmix.so.2 is not there (Debian: libpmix2)")
     words = (COUNT, "1", f"{SUM_ONCE} {COUNT} 1")
-    with mpirun(2, *words, command=FAR_SUM, HORON_START_TIMEOUT="1h", **LEAKS) as job:
+    with mpirun(2, *words, command=FAR_SUM, HORON_START_TIMEOUT="1h") as job:
         status, out, err = job.end()
     assert status != 0, (out, err)
     assert re.search(r"rank \d has joined already: process \d+, which started", err), err
