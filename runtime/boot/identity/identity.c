@@ -38,6 +38,7 @@ struct launcher {
     const char *local_rank[3];
     const char *local_size[3];
     const char *job[4];         /* all that are set, together, name the job */
+    const char *nodes;          /* the number of its hosts, which may be one */
     const char *address, *port; /* of the store, if MASTER_ADDR and MASTER_PORT are not set */
     const char *pmi;            /* the descriptor of its key-value space, if that is PMI's */
     bool pmix;                  /* it may have one of PMIx */
@@ -81,6 +82,7 @@ static const struct launcher launchers[] = {
      .rank = {"SLURM_PROCID"},
      .size = {"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"},
      .local_rank = {"SLURM_LOCALID"},
+     .nodes = "SLURM_STEP_NUM_NODES",
      .job = {"SLURM_JOB_ID", "SLURM_STEP_ID"},
      .pmix = true,
      .lenient = true},
@@ -140,6 +142,9 @@ static horon_status_t read_place(struct horon_identity *identity, const struct l
     if (status == HORON_OK)
         status =
             read_number(get, launcher->local_size, 1, identity->size, &identity->local_size, error);
+    const char *nodes = launcher->nodes ? look(get, launcher->nodes) : NULL;
+    if (status == HORON_OK && nodes && strcmp(nodes, "1") == 0)
+        identity->local_size = identity->size;
     if (status == HORON_OK && launcher != &launchers[0])
         snprintf(identity->origin, sizeof identity->origin, "rank %d from %s, %d ranks from %s",
                  identity->rank, rank.name, identity->size, size.name);
@@ -243,14 +248,16 @@ static const struct launcher *find_launcher(horon_environment_fn get)
     return half;
 }
 
-/* Also where an address can be derived: a space tells a job key, too, and may be found closed. */
+/* Also where an address can be derived: a space tells a job key, too, and may be found closed. With
+ * PMI's Slurm names the job, too. Its space wants to be begun, and MPI could not begin it again: it
+ * is left to MPI. */
 static void note_space(struct horon_identity *identity, const struct launcher *launcher,
                        horon_environment_fn get)
 {
     const char *fd = launcher->pmi ? look(get, launcher->pmi) : NULL;
     if (look(get, "MASTER_ADDR"))
         return;
-    if (fd && horon_number_parse(fd, 0, INT_MAX, &identity->pmi_fd)) {
+    if (fd && !look(get, "PMI_JOBID") && horon_number_parse(fd, 0, INT_MAX, &identity->pmi_fd)) {
         identity->space = &horon_space_pmi;
     } else if (launcher->pmix && look(get, "PMIX_NAMESPACE") && look(get, "PMIX_RANK") &&
                identity->local_size != identity->size) {
