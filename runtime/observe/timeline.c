@@ -444,7 +444,8 @@ void horon_timeline_add(struct horon_timeline *timeline, const struct horon_even
 {
     assert(event->kind < HORON_EVENT_KINDS);
     timeline->last_ns = event->time_ns;
-    if (event->kind == HORON_EVENT_TAKEN && event->subject == HORON_EVENT_OF_JOIN)
+    if ((event->kind == HORON_EVENT_TAKEN && event->subject == HORON_EVENT_OF_JOIN) ||
+        (event->kind == HORON_EVENT_BEGUN && event->other == HORON_EVENT_MESSAGE))
         begin_whole(timeline, event);
     else if (event->kind == HORON_EVENT_TAKEN && event->other == HORON_EVENT_NAMED)
         take(timeline, event);
@@ -452,8 +453,6 @@ void horon_timeline_add(struct horon_timeline *timeline, const struct horon_even
         decide(timeline, event);
     else if (event->kind == HORON_EVENT_BEGUN && event->other == HORON_EVENT_NAMED)
         begin_batch(timeline, event);
-    else if (event->kind == HORON_EVENT_BEGUN && event->other == HORON_EVENT_MESSAGE)
-        begin_whole(timeline, event);
     else if (event->kind == HORON_EVENT_BEGUN)
         add_batch(timeline, event, 1, true);
     else if (event->kind == HORON_EVENT_ENDED)

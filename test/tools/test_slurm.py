@@ -75,7 +75,8 @@ def cluster():
     """@return the environment of its users"""
     tap.need(SUM_ONCE, "the rank program is not built (SUM_ONCE)")
     tap.need(os.geteuid() == 0, "Slurm's daemons need root")
-    for name, package in (("slurmctld", "slurmctld"), ("slurmd", "slurmd"), ("srun", "slurm-client")):
+    packages = {"slurmctld": "slurmctld", "slurmd": "slurmd", "srun": "slurm-client"}
+    for name, package in packages.items():
         tap.need(shutil.which(name), f"{name} is not installed (Debian: {package})")
     with tempfile.TemporaryDirectory(prefix="slurm") as name:
         folder = pathlib.Path(name)
@@ -90,7 +91,8 @@ def cluster():
 
         with contextlib.ExitStack() as daemons:
             for words in (["slurmctld"], *(["slurmd", "-N", node] for node in NODES)):
-                daemon = daemons.enter_context(jobs.Job(*words[1:], "-D", program=words[0], env=env))
+                job = jobs.Job(*words[1:], "-D", program=words[0], env=env)
+                daemon = daemons.enter_context(job)
                 daemons.callback(daemon.process.wait)
                 daemons.callback(daemon.process.terminate)
             jobs.until(lambda: idle_nodes() == len(NODES), "the nodes were there")
@@ -125,7 +127,8 @@ def test_srun_ranks_of_two_nodes_meet_at_the_first():
 
 def test_srun_ranks_of_two_nodes_meet_by_pmix():
     with cluster() as env:
-        ways = subprocess.run(["srun", "--mpi=list"], env={**jobs.CLEAN, **env}, capture_output=True)
+        shown = {"env": {**jobs.CLEAN, **env}, "capture_output": True}
+        ways = subprocess.run(["srun", "--mpi=list"], **shown)
         tap.need(b"pmix" in ways.stdout + ways.stderr, "this Slurm has no PMIx")
         for size in (2, 3):
             with run(env, "--mpi=pmix", "-N2", f"-n{size}", HORON_LOG_LEVEL="debug") as job:
@@ -139,7 +142,8 @@ def test_srun_rank_that_is_killed_ends_the_job():
     with cluster() as env:
         with run(env, "-N2", "-n2", "-K", command=(SUM_ONCE, COUNT, "-1")) as job:
             job.wait_for_output(rb"rank \d of 2", 2)
-            ranks = [pid for pid in job.pids() if jobs.command_line(pid).startswith(SUM_ONCE.encode())]
+            is_rank = SUM_ONCE.encode()
+            ranks = [pid for pid in job.pids() if jobs.command_line(pid).startswith(is_rank)]
             assert len(ranks) == 2, ranks
             os.kill(ranks[1], signal.SIGKILL)
             status, out, err = job.end()
