@@ -147,8 +147,8 @@ def test_srun_rank_that_is_killed_ends_the_job():
             assert len(ranks) == 2, ranks
             os.kill(ranks[1], signal.SIGKILL)
             status, out, err = job.end()
-        assert status != 0, (out, err)
-        assert re.search(r"rank \d \(\S+\) is gone", err), err
+            job.assert_nothing_left()
+        assert status != 0, (out, err)  # srun may end the other rank before that one speaks
 
 
 tap.run(dict(vars()))
