@@ -197,7 +197,8 @@ static horon_status_t meet(struct horon_joining *j, char *key_text, struct horon
                         j->id.source);
     else
         status = horon_meeting_hold(&j->id, j->config, &space, key_text, error);
-    return status == HORON_ERR_CONFIG && j->id.store[0] ? HORON_OK : status;
+    /* without a way to the space the store is where the variables say */
+    return status == HORON_ERR_CONFIG && !space.name[0] && j->id.store[0] ? HORON_OK : status;
 }
 
 static horon_status_t join(struct horon_joining *j, int rank, int size, struct horon_error *error)
