@@ -34,7 +34,7 @@ struct perf_peer_ops {
     /** Makes a process set of some ranks [n], in ascending order; sets *set_out on 0. */
     int (*divide)(struct perf_peer *peer, const int32_t *ranks, size_t n, int32_t *set_out);
     /** Readies @p n operations of the options' verb that together make one timed call, none on a
-     * rank without any; Not timed. Sets *job_out on 0. */
+     * rank without any. Not timed. Sets *job_out on 0. */
     int (*prepare)(struct perf_peer *peer, const struct perf_operation *operations, size_t n,
                    struct perf_job **job_out);
     /** Carries the job out once and returns when all its outputs are complete: the timed call. */
