@@ -48,9 +48,9 @@ def all_pids():
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def until(condition, what):
+def until(condition, what, deadline=DEADLINE):
     """Polls until @p condition() is true; fails at the deadline, saying @p what was awaited."""
-    end = time.monotonic() + DEADLINE
+    end = time.monotonic() + deadline
     while not condition():
         assert time.monotonic() < end, f"in vain waited until {what}"
         time.sleep(0.002)
@@ -107,6 +107,16 @@ class Job:
         """Waits for horonrun. @return (status, stdout, stderr), texts"""
         out, err = self.process.communicate(timeout=DEADLINE)
         return self.process.returncode, (self.out + out).decode(), err.decode()
+
+    def end_well(self, size):
+        """Waits for ranks that sum_once ran, all of them on this machine."""
+        status, out, err = self.end()
+        assert status == 0, (out, err)
+        told = r"^rank (\d+) of (\d+), local (\d+) of (\d+), hosts 1$"
+        places = sorted(re.findall(told, out, re.M))
+        wanted = [(str(rank), str(size), str(rank), str(size)) for rank in range(size)]
+        assert places == wanted, (out, err)
+        self.assert_nothing_left()
 
     def guard(self):
         """The process number of the local agent's guard."""

@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 
 HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "drift")]
@@ -97,13 +96,12 @@ def cluster():
                 daemon = daemons.enter_context(job)
                 daemons.callback(daemon.process.wait)
                 daemons.callback(daemon.process.terminate)
-            end = time.monotonic() + START_S
-            while idle_nodes() < len(NODES):
-                said = [log.read_text() for log in folder.glob("*.log")]
-                fatal = re.findall("fatal: .*", "".join(said))
-                late = time.monotonic() > end
-                tap.need(not late, f"Slurm's daemons do not serve here: {fatal or 'no word'}")
-                time.sleep(0.02)
+            try:
+                jobs.until(lambda: idle_nodes() == len(NODES), "the nodes were there", START_S)
+            except AssertionError:
+                said = "".join(log.read_text() for log in folder.glob("*.log"))
+                fatal = re.findall("fatal: .*", said) or "no word"
+                tap.need(False, f"Slurm's daemons do not serve here: {fatal}")
             yield env
 
 
@@ -111,26 +109,18 @@ def run(env, *options, command=(SUM_ONCE, COUNT), **more):
     return jobs.Job(*options, *command, program="srun", env={**env, **more})
 
 
-def end_well(job, size):
-    status, out, err = job.end()
-    assert status == 0, (out, err)
-    places = sorted(re.findall(r"^rank (\d+) of (\d+), local (\d+) of (\d+), hosts 1$", out, re.M))
-    wanted = [(str(rank), str(size), str(rank), str(size)) for rank in range(size)]
-    assert places == wanted, (out, err)
-
-
 def test_srun_ranks_of_one_node_meet_without_a_setting():
     with cluster() as env:
         for way in ("none", "pmi2"):
             with run(env, f"--mpi={way}", "-N1", "-n2") as job:
-                end_well(job, 2)
+                job.end_well(2)
 
 
 def test_srun_ranks_of_two_nodes_meet_at_the_first():
     with cluster() as env:
         for way in ("none", "pmi2"):
             with run(env, f"--mpi={way}", "-N2", "-n3") as job:
-                end_well(job, 3)
+                job.end_well(3)
 
 
 def test_srun_ranks_of_two_nodes_meet_by_pmix():

@@ -60,30 +60,21 @@ def has_pmix():
         return None
 
 
-def end_well(job, size):
-    status, out, err = job.end()
-    job.assert_nothing_left()
-    assert status == 0, (out, err)
-    places = sorted(re.findall(r"^rank (\d+) of (\d+), local (\d+) of (\d+), hosts 1$", out, re.M))
-    wanted = [(str(rank), str(size), str(rank), str(size)) for rank in range(size)]
-    assert places == wanted, (out, err)
-
-
 def test_mpirun_ranks_meet():
     for size in (1, 2, 3):
         with mpirun(size) as job:
-            end_well(job, size)
+            job.end_well(size)
 
 
 def test_mpirun_ranks_meet_with_a_key():
     with mpirun(2, HORON_JOB_KEY="a key for this test alone") as job:
-        end_well(job, 2)
+        job.end_well(2)
 
 
 def test_mpirun_jobs_at_once_do_not_meet():
     with mpirun(2) as one, mpirun(3) as other:
-        end_well(one, 2)
-        end_well(other, 3)
+        one.end_well(2)
+        other.end_well(3)
 
 
 def test_mpirun_rank_that_fails_ends_the_job():
@@ -117,15 +108,15 @@ def test_mpirun_ranks_of_several_hosts_meet_without_a_setting():
     tap.need(has_pmix(), "libpmix.so.2 is not there (Debian: libpmix2)")
     for size in (2, 3, 5):
         with mpirun(size, command=FAR_SUM) as job:
-            end_well(job, size)
+            job.end_well(size)
 
 
 def test_mpirun_jobs_of_several_hosts_at_once_do_not_meet():
     tap.need(has_pmix(), "libpmix.so.2 is not there (Debian: libpmix2)")
     key = {"HORON_JOB_KEY": "a key for this test alone"}
     with mpirun(2, command=FAR_SUM) as one, mpirun(3, command=FAR_SUM, **key) as other:
-        end_well(one, 2)
-        end_well(other, 3)
+        one.end_well(2)
+        other.end_well(3)
 
 
 def test_mpirun_program_that_a_rank_of_several_hosts_starts_does_not_wait_in_its_place():
@@ -162,18 +153,18 @@ def test_mpirun_ranks_of_several_hosts_use_mpi_before_beside_and_after_horon():
 def test_hydra_ranks_meet_without_a_setting():
     for size in (1, 2, 3, 5):
         with hydra(size) as job:
-            end_well(job, size)
+            job.end_well(size)
 
 
 def test_hydra_jobs_at_once_do_not_meet():
     with hydra(2) as one, hydra(3) as other:
-        end_well(one, 2)
-        end_well(other, 3)
+        one.end_well(2)
+        other.end_well(3)
 
 
 def test_hydra_ranks_meet_with_a_key():
     with hydra(2, HORON_JOB_KEY="a key for this test alone") as job:
-        end_well(job, 2)
+        job.end_well(2)
 
 
 def test_hydra_program_that_a_rank_starts_does_not_wait_in_its_place():
