@@ -107,6 +107,7 @@ struct horon_py_request {
     PyObject_HEAD struct horon_py_context *context; /* owned */
     horon_request_t *handle;            /* NULL: released, or an operation not started yet */
     PyObject *keep;                     /* owned: buffers in use; NULL once the end was seen */
+    PyObject *result;                   /* owned: what wait() gives; NULL: None */
     struct horon_py_tensor tensor;      /* src; its keep is NULL */
     struct horon_py_template *template; /* not NULL: made by Context.operation() */
     int32_t size;                       /* ranks that take part */
@@ -168,10 +169,18 @@ int horon_py_operation_parse_numbers(PyObject *const *args, Py_ssize_t nargs,
  * that, as Horovod does. @p folded: see horon_py_tensor_fold() */
 void horon_py_operation_set_input(horon_descriptor_t *desc, const struct horon_py_tensor *src,
                                   uint64_t folded[HORON_NDIM_MAX]);
-/* -1 with an exception, and nothing to deinit. */
+/* What horon_py_tensor_peek() told of an operation's buffers; of one in place, that of src alone.
+ */
+struct horon_py_peeked {
+    struct horon_py_tensor src, dst;
+};
+
+/* -1 with an exception, and nothing to deinit. @p peeked: NULL, or what the buffers are, whose
+ * elements args[ARG_KEEP] and the output keep. */
 struct horon_py_set;
 int horon_py_operation_init(struct horon_py_operation *op, const struct horon_py_set *set,
-                            PyObject *const *args, Py_ssize_t nargs);
+                            PyObject *const *args, Py_ssize_t nargs,
+                            const struct horon_py_peeked *peeked);
 void horon_py_operation_deinit(struct horon_py_operation *op);
 
 /* Frees what ended meanwhile of the requests that were dropped in flight. */

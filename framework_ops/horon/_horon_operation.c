@@ -258,18 +258,20 @@ static PyObject *keep_all(const struct horon_py_operation *op, PyObject *extra)
     PyObject *dst = op->dst.keep ? op->dst.keep : Py_None;
     if (dst == Py_None && extra == Py_None)
         return Py_NewRef(src);
+    if (src == Py_None && dst == Py_None)
+        return Py_NewRef(extra);
     return PyTuple_Pack(3, src, dst, extra);
 }
 
-static int parse_buffers(struct horon_py_state *state, PyObject *const *args, Py_ssize_t nargs,
-                         struct horon_py_operation *op)
+/* @return 0, or -1 with an exception */
+static int describe_buffers(struct horon_py_state *state, PyObject *const *args, Py_ssize_t nargs,
+                            struct horon_py_operation *op)
 {
     PyObject *dtype = nargs > ARG_DTYPE ? args[ARG_DTYPE] : Py_None;
     PyObject *shape = nargs > ARG_SHAPE ? args[ARG_SHAPE] : Py_None;
-    PyObject *extra = nargs > ARG_KEEP ? args[ARG_KEEP] : Py_None;
     bool in_place = args[ARG_SRC] == args[ARG_DST] && args[ARG_SRC] != Py_None;
     bool bounded = is_bounded(op->verb);
-    bool kept = extra != Py_None;
+    bool kept = nargs > ARG_KEEP && args[ARG_KEEP] != Py_None;
     if (parse_tensor(state, args[ARG_SRC], in_place, kept, dtype, shape, &op->src) < 0)
         return -1;
     if (in_place) {
@@ -284,6 +286,26 @@ static int parse_buffers(struct horon_py_state *state, PyObject *const *args, Py
                             &op->dst) < 0) {
         return -1;
     }
+    return 0;
+}
+
+static void take_peeked(PyObject *const *args, const struct horon_py_peeked *peeked,
+                        struct horon_py_operation *op)
+{
+    const bool in_place = args[ARG_SRC] == args[ARG_DST];
+    horon_py_tensor_copy(&op->src, &peeked->src);
+    horon_py_tensor_copy(&op->dst, in_place ? &peeked->src : &peeked->dst);
+    op->dst.keep = in_place ? NULL : Py_NewRef(args[ARG_DST]);
+}
+
+static int parse_buffers(struct horon_py_state *state, PyObject *const *args, Py_ssize_t nargs,
+                         const struct horon_py_peeked *peeked, struct horon_py_operation *op)
+{
+    PyObject *extra = nargs > ARG_KEEP ? args[ARG_KEEP] : Py_None;
+    if (peeked)
+        take_peeked(args, peeked, op);
+    else if (describe_buffers(state, args, nargs, op) < 0)
+        return -1;
     if (check_output(op, args[ARG_SRC] != Py_None, args[ARG_DST] != Py_None) < 0)
         return -1;
     op->keep = keep_all(op, extra);
@@ -339,20 +361,21 @@ static void say_which(const horon_descriptor_t *desc)
 }
 
 static int parse(struct horon_py_operation *op, const struct horon_py_set *set,
-                 PyObject *const *args, Py_ssize_t nargs)
+                 PyObject *const *args, Py_ssize_t nargs, const struct horon_py_peeked *peeked)
 {
     PyObject *splits = nargs > ARG_SPLITS ? args[ARG_SPLITS] : Py_None;
     if (horon_py_operation_parse_numbers(args, nargs, &op->desc) < 0)
         return -1;
     op->verb = horon_py_verb_row(op->desc.verb);
-    if (parse_buffers(set->context->state, args, nargs, op) < 0 ||
+    if (parse_buffers(set->context->state, args, nargs, peeked, op) < 0 ||
         (splits != Py_None && parse_splits(set, splits, op) < 0))
         return -1;
     return nargs > ARG_TAG ? parse_tag(args[ARG_TAG], &op->desc.tag) : 0;
 }
 
 int horon_py_operation_init(struct horon_py_operation *op, const struct horon_py_set *set,
-                            PyObject *const *args, Py_ssize_t nargs)
+                            PyObject *const *args, Py_ssize_t nargs,
+                            const struct horon_py_peeked *peeked)
 {
     op->desc = (horon_descriptor_t)HORON_DESCRIPTOR_INIT;
     op->desc.verb = HORON_VERB_COUNT; /* until it is known */
@@ -368,7 +391,7 @@ int horon_py_operation_init(struct horon_py_operation *op, const struct horon_py
     }
     if (!horon_py_request_may_go_into(op->into))
         return -1;
-    if (parse(op, set, args, nargs) < 0) {
+    if (parse(op, set, args, nargs, peeked) < 0) {
         say_which(&op->desc);
         horon_py_operation_deinit(op);
         return -1;

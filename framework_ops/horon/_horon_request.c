@@ -70,13 +70,16 @@ static int request_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE(self));
     Py_VISIT((PyObject *)request->context);
     Py_VISIT(request->keep);
+    Py_VISIT(request->result);
     return 0;
 }
 
 /* Collecting a cycle may not take buffers from an operation in flight: limbo keeps them. */
 static int request_clear(PyObject *self)
 {
-    request_let_go((struct horon_py_request *)self);
+    struct horon_py_request *request = (struct horon_py_request *)self;
+    request_let_go(request);
+    Py_CLEAR(request->result);
     return 0;
 }
 
@@ -87,6 +90,7 @@ static void request_dealloc(PyObject *self)
     PyObject_GC_UnTrack(self);
     request_let_go(request);
     PyMem_Free(request->template);
+    Py_XDECREF(request->result);
     Py_XDECREF((PyObject *)request->context);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
     Py_DECREF(type);
@@ -218,13 +222,17 @@ static horon_status_t wait_for_end(struct horon_py_request *request, int64_t dea
     return status;
 }
 
-static PyObject *request_wait(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
+/* wait(timeout=None); the values of @p names, a tuple or NULL, follow the others of @p args. */
+static PyObject *request_wait(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                              PyObject *names)
 {
     struct horon_py_request *request = (struct horon_py_request *)self;
+    const Py_ssize_t n_names = names ? PyTuple_Size(names) : 0;
     int64_t deadline_ms;
-    if (nargs > 1)
+    if (nargs + n_names > 1 ||
+        (n_names && PyUnicode_CompareWithASCIIString(PyTuple_GetItem(names, 0), "timeout") != 0))
         return PyErr_Format(PyExc_TypeError, "wait() takes at most a timeout");
-    if (!has_handle(request) || parse_timeout(nargs ? args[0] : NULL, &deadline_ms) < 0)
+    if (!has_handle(request) || parse_timeout(nargs + n_names ? args[0] : NULL, &deadline_ms) < 0)
         return NULL;
     horon_status_t status = wait_for_end(request, deadline_ms);
     if (status == HORON_IN_PROGRESS)
@@ -232,7 +240,15 @@ static PyObject *request_wait(PyObject *self, PyObject *const *args, Py_ssize_t 
     see_end(request);
     if (status != HORON_OK)
         return raise_of(request, status);
-    Py_RETURN_NONE;
+    return Py_NewRef(request->result ? request->result : Py_None);
+}
+
+/* As a handle of Horovod's sparse allreduce, which is a function. */
+static PyObject *request_call(PyObject *self, PyObject *args, PyObject *named)
+{
+    if (PyTuple_Size(args) != 0 || (named && PyDict_Size(named) != 0))
+        return PyErr_Format(PyExc_TypeError, "a handle is called without arguments");
+    return request_wait(self, NULL, 0, NULL);
 }
 
 /* The state of the requests' module, which is the one of any of them. */
@@ -551,8 +567,10 @@ static PyMethodDef methods[] = {
      "start_on(tensor, into=None, keep=tensor) -> bool: begins an operation in place on a tensor,\n"
      "or says that it cannot. keep: an object that keeps the tensor's elements where they are."},
     {"test", request_test, METH_NOARGS, "Whether it has ended, well or not."},
-    {"wait", (PyCFunction)(void (*)(void))request_wait, METH_FASTCALL,
-     "wait(timeout=None): until it has ended; raises what went wrong. Seconds."},
+    {"poll", request_test, METH_NOARGS, "As test(): a Request is its own handle."},
+    {"wait", (PyCFunction)(void (*)(void))request_wait, METH_FASTCALL | METH_KEYWORDS,
+     "wait(timeout=None): until it has ended; raises what went wrong. Seconds. Gives dst if\n"
+     "submit_plain() began it."},
     {"cancel", request_cancel, METH_NOARGS,
      "Asks to withdraw it; wait() tells how it ended. False: it is not in flight."},
     {"release", request_release, METH_NOARGS,
@@ -575,6 +593,7 @@ static PyType_Slot slots[] = {
     {Py_tp_dealloc, request_dealloc},
     {Py_tp_traverse, request_traverse},
     {Py_tp_clear, request_clear},
+    {Py_tp_call, request_call},
     {Py_tp_methods, methods},
     {Py_tp_getset, members},
     {0, NULL},

@@ -29,13 +29,13 @@ typedef horon_status_t (*begin_fn)(horon_context_t *, const horon_descriptor_t *
                                    horon_request_t **);
 
 static PyObject *begin(const struct horon_py_set *set, PyObject *const *args, Py_ssize_t nargs,
-                       begin_fn function)
+                       const struct horon_py_peeked *peeked, begin_fn function)
 {
     struct horon_py_context *context = set->context;
     struct horon_py_operation op;
     if (context->limbo)
         horon_py_context_sweep(context);
-    if (!horon_py_is_open(context) || horon_py_operation_init(&op, set, args, nargs) < 0)
+    if (!horon_py_is_open(context) || horon_py_operation_init(&op, set, args, nargs, peeked) < 0)
         return NULL;
     op.desc.process_set = set->id;
     PyObject *request = NULL;
@@ -51,26 +51,41 @@ static PyObject *begin(const struct horon_py_set *set, PyObject *const *args, Py
 
 PyObject *horon_py_submit(const struct horon_py_set *set, PyObject *const *args, Py_ssize_t nargs)
 {
-    return begin(set, args, nargs, horon_submit);
+    return begin(set, args, nargs, NULL, horon_submit);
+}
+
+/* Whether the numbers of a complex tensor are conjugated, the exchange API does not tell.
+ * @return as horon_py_tensor_peek() */
+static int peek_unconjugated(struct horon_py_state *state, PyObject *object,
+                             struct horon_py_tensor *tensor)
+{
+    const int taken = horon_py_tensor_peek(state, object, tensor);
+    const bool is_complex =
+        taken == 1 && (tensor->dtype == HORON_COMPLEX64 || tensor->dtype == HORON_COMPLEX128);
+    return is_complex ? 0 : taken;
 }
 
 PyObject *horon_py_submit_plain(const struct horon_py_set *set, PyObject *const *args,
                                 Py_ssize_t nargs)
 {
-    struct horon_py_tensor tensor;
-    for (Py_ssize_t i = ARG_SRC; i <= ARG_DST && i < nargs; i++) {
-        if (args[i] == Py_None || (i == ARG_DST && args[ARG_DST] == args[ARG_SRC]))
-            continue;
-        int taken = horon_py_tensor_peek(set->context->state, args[i], &tensor);
-        if (taken != 1)
-            return taken < 0 ? NULL : Py_NewRef(Py_None);
-    }
-    return begin(set, args, nargs, horon_submit);
+    struct horon_py_peeked peeked;
+    if (nargs <= ARG_KEEP)
+        return PyErr_Format(PyExc_TypeError, "submit_plain() needs keep");
+    const bool in_place = args[ARG_DST] == args[ARG_SRC];
+    int taken = peek_unconjugated(set->context->state, args[ARG_SRC], &peeked.src);
+    if (taken == 1 && !in_place)
+        taken = peek_unconjugated(set->context->state, args[ARG_DST], &peeked.dst);
+    if (taken != 1)
+        return taken < 0 ? NULL : Py_NewRef(Py_None);
+    PyObject *request = begin(set, args, nargs, &peeked, horon_submit);
+    if (request)
+        ((struct horon_py_request *)request)->result = Py_NewRef(args[ARG_DST]);
+    return request;
 }
 
 PyObject *horon_py_prepare(const struct horon_py_set *set, PyObject *const *args, Py_ssize_t nargs)
 {
-    PyObject *request = begin(set, args, nargs, horon_prepare);
+    PyObject *request = begin(set, args, nargs, NULL, horon_prepare);
     if (request)
         ((struct horon_py_request *)request)->prepared = true;
     return request;
@@ -88,7 +103,7 @@ static int parse_group(const struct horon_py_set *set, PyObject *group,
         Py_ssize_t nargs = item && PyTuple_Check(item) ? PyTuple_Size(item) : 0;
         for (Py_ssize_t i = 0; i < nargs && i < ARG_COUNT; i++)
             args[i] = PyTuple_GetItem(item, i);
-        if (horon_py_operation_init(&ops[*n_out], set, args, nargs) < 0)
+        if (horon_py_operation_init(&ops[*n_out], set, args, nargs, NULL) < 0)
             return -1;
         ops[*n_out].desc.process_set = set->id;
         descs[*n_out] = ops[*n_out].desc;

@@ -55,7 +55,11 @@ class Staged:
 
 
 class Handle:
-    """An operation, or a group of them: see poll() and synchronize()."""
+    """An operation, or a group of them: see poll() and synchronize().
+
+    An operation that needs nothing more once it has ended is its own handle: a Request has poll()
+    and wait(), and can be called, too.
+    """
 
     __slots__ = ("_finish", "_operations", "_requests", "_result", "_team")
 

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What scripts written for Horovod rely on, a test a behaviour."""
 
+import gc
+import weakref
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -217,6 +220,37 @@ def rank_called_handle():
 
 def test_handle_of_a_sparse_allreduce_can_be_called(run_ranks):
     run_ranks(2, rank_called_handle)
+
+
+def rank_own_handle():
+    """What needs nothing more once it has ended, and what does."""
+    hvd.init()
+    tensor = torch.full((3,), float(hvd.rank()))
+    apart = hvd.allreduce_async(tensor, name="apart", op=hvd.Sum)
+    in_place = hvd.allreduce_async_(tensor, name="in_place", op=hvd.Sum)
+    turned = torch.tensor([1 + 2j]).conj()
+    broadcast = hvd.broadcast_async(turned, 0, name="turned")
+    assert in_place() is tensor and in_place.wait(timeout=1) is tensor and in_place.poll()
+    result = hvd.synchronize(apart)
+    assert result is apart() and result is not tensor and result.tolist() == [1.0] * 3
+    assert hvd.synchronize(broadcast).tolist() == [1 - 2j]
+    for wrong in (
+        lambda: in_place(1),
+        lambda: in_place(timeout=1),
+        lambda: in_place.wait(1, 2),
+        lambda: in_place.wait(limit=1),
+    ):
+        with pytest.raises(TypeError):
+            wrong()
+    tensor.handle = in_place  # a cycle
+    gone = weakref.ref(tensor)
+    del tensor, in_place, wrong
+    gc.collect()
+    assert gone() is None
+
+
+def test_an_operation_is_its_own_handle(run_ranks):
+    run_ranks(2, rank_own_handle)
 
 
 def rank_unknown_handles():

@@ -213,7 +213,7 @@ class _TorchVerbs(Verbs):
             and tensor.layout is _STRIDED
             and op is not Adasum
             and verb.like_input
-            and not (tensor.is_neg() or tensor.is_conj())
+            and not tensor.is_neg()
         ):
             output = tensor if self.is_in_place else torch.empty_like(tensor)
             keep = memory_of(tensor)
@@ -223,6 +223,8 @@ class _TorchVerbs(Verbs):
             if request is not None:
                 if self.is_in_place:
                     increment_version(tensor)
+                if not verb.needs_all:
+                    return request  # which is its own handle
                 handle = Handle(team, None, None, [request], output)
                 return self.watched(handle, team, verb, (name,))
         return super().begin(team, verb, name, tensor, op, root, prescale, postscale, splits)
