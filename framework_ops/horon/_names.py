@@ -12,6 +12,8 @@ from collections import Counter, defaultdict
 
 from horon import _horon
 
+# A character has at most 4 bytes.
+_SURELY_FIT = _horon.NAME_BYTES_MAX // 4
 _counters = defaultdict(lambda: defaultdict(itertools.count))  # by process set, then by verb
 
 
@@ -25,7 +27,7 @@ def restart(set_id=None):
 
 def fit(name: str) -> str:
     """The name itself, or what stands for one that is too long."""
-    if len(name) * 4 <= _horon.NAME_BYTES_MAX:  # a character has at most 4 bytes
+    if len(name) <= _SURELY_FIT:
         return name
     try:
         data = name.encode()
