@@ -21,7 +21,7 @@ import tap  # noqa: E402
 
 SUM_ONCE = os.environ.get("SUM_ONCE")
 COUNT = "1009"
-# The first node has a name that can be found: ranks meet there.
+# The first node has a name that can be found, where ranks meet that have several.
 NODES = ("127.0.0.1", "n2")
 START_S = 15  # a machine on which the daemons need longer has no such cluster
 CONFIGURATION = """\
@@ -112,7 +112,7 @@ def run(env, *options, command=(SUM_ONCE, COUNT), **more):
 def test_srun_ranks_of_one_node_meet_without_a_setting():
     with cluster() as env:
         for way in ("none", "pmi2"):
-            with run(env, f"--mpi={way}", "-N1", "-n2") as job:
+            with run(env, f"--mpi={way}", "-N1", "-n2", "-w", NODES[1]) as job:
                 job.end_well(2)
 
 

@@ -38,7 +38,7 @@ struct launcher {
     const char *local_rank[3];
     const char *local_size[3];
     const char *job[4];         /* all that are set, together, name the job */
-    const char *nodes;          /* the number of its hosts, which may be one */
+    const char *nodes;          /* the number of its hosts: one tells local_size, if nothing does */
     const char *address, *port; /* of the store, if MASTER_ADDR and MASTER_PORT are not set */
     const char *pmi;            /* the descriptor of its key-value space, if that is PMI's */
     bool pmix;                  /* it may have one of PMIx */
@@ -76,6 +76,7 @@ static const struct launcher launchers[] = {
      .size = {"PMI_SIZE"},
      .local_rank = {"MPI_LOCALRANKID", "PMI_LOCAL_RANK"},
      .local_size = {"MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"},
+     .nodes = "SLURM_STEP_NUM_NODES", /* whose PMI tells no local_size */
      .job = {"PMI_JOBID", "PMI_KVSNAME", "PALS_APID"},
      .pmi = "PMI_FD"},
     {.name = "Slurm",
@@ -143,7 +144,7 @@ static horon_status_t read_place(struct horon_identity *identity, const struct l
         status =
             read_number(get, launcher->local_size, 1, identity->size, &identity->local_size, error);
     const char *nodes = launcher->nodes ? look(get, launcher->nodes) : NULL;
-    if (status == HORON_OK && nodes && strcmp(nodes, "1") == 0)
+    if (status == HORON_OK && identity->local_size < 0 && nodes && strcmp(nodes, "1") == 0)
         identity->local_size = identity->size;
     if (status == HORON_OK && launcher != &launchers[0])
         snprintf(identity->origin, sizeof identity->origin, "rank %d from %s, %d ranks from %s",
