@@ -4,6 +4,7 @@
  * one build serves every later Python. It knows addresses, buffers and DLPack, and no framework;
  * the adapters above it are Python.
  */
+#include "_horon_request.h"
 #include "_horon_set.h"
 
 #include <string.h>

@@ -85,6 +85,8 @@ enum {
     ARG_COUNT
 };
 
+struct horon_py_request;
+
 struct horon_py_context {
     PyObject_HEAD struct horon_py_state
         *state;              /* the module outlives its types, and they their objects */
@@ -95,28 +97,6 @@ struct horon_py_context {
     bool closing;
     sem_t left; /* posted when the last of them leaves a context that is closing */
     struct horon_py_limbo *limbo;
-};
-
-/* What start() of an operation with moving buffers needs to prepare it anew. */
-struct horon_py_template {
-    horon_descriptor_t desc;
-    char name[HORON_NAME_BYTES_MAX + 1];
-};
-
-struct horon_py_request {
-    PyObject_HEAD struct horon_py_context *context; /* owned */
-    horon_request_t *handle;            /* NULL: released, or an operation not started yet */
-    PyObject *keep;                     /* owned: buffers in use; NULL once the end was seen */
-    PyObject *result;                   /* owned: what wait() gives; NULL: None */
-    struct horon_py_tensor tensor;      /* src; its keep is NULL */
-    struct horon_py_template *template; /* not NULL: made by Context.operation() */
-    int32_t size;                       /* ranks that take part */
-    int waiters;                        /* calls of wait(), also while a signal's handler runs */
-    int arrays;                         /* alive, over the output */
-    horon_request_t *lent;              /* released, but its output is an array's; or NULL */
-    bool prepared;
-    bool gathers;      /* output() has rows */
-    bool gathers_into; /* keep has its output: the caller gave dst */
 };
 
 /* Makes the exception for @p failure, with its data as attributes, and returns NULL. */
@@ -190,17 +170,6 @@ void horon_py_context_adopt(struct horon_py_context *, horon_request_t *request,
 /* Around every call that waits without the GIL. */
 void horon_py_context_enter(struct horon_py_context *context);
 void horon_py_context_leave(struct horon_py_context *context);
-/* A new Request; takes handle and keep also when it fails. */
-PyObject *horon_py_request_new(struct horon_py_context *context, horon_request_t *handle,
-                               const struct horon_py_tensor *tensor, PyObject *keep);
-/* @return whether @p into, which takes begun requests, is a list or NULL; else with an exception */
-bool horon_py_request_may_go_into(PyObject *into);
-/* One of the arrays over its output is gone. */
-void horon_py_request_return_output(struct horon_py_request *request);
-
-/* _horon.start_all(requests) and _horon.wait_all(requests, timeout=None). */
-PyObject *horon_py_start_all(PyObject *module, PyObject *requests);
-PyObject *horon_py_wait_all(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 
 extern PyType_Spec horon_py_context_spec;
 extern PyType_Spec horon_py_request_spec;

@@ -4,7 +4,7 @@
  * by the buffer protocol or DLPack. It is either its own (Array(shape, dtype)) or lies over the
  * output of a request, which it then keeps. No arithmetic: arrays are what results come in.
  */
-#include "_horon.h"
+#include "_horon_request.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -10,6 +10,7 @@
  * Reductions have Horovod's numbers wherever Python names one; the table here makes them horon.h's.
  * Scale factors are what Horovod's CPU path makes of them.
  */
+#include "_horon_request.h"
 #include "_horon_set.h"
 
 #include <string.h>

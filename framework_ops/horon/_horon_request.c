@@ -6,14 +6,10 @@
  * Waiting is cut into slices, so that a signal (Ctrl-C) or a shutdown by another thread is seen
  * between two of them; the GIL is free during each.
  *
- * start_on() is the way of an optimizer's hook: the same operation step after step, on a tensor
- * that usually lies where it lay. If it does, the prepared request is started; if not, it is
- * prepared anew.
- *
  * The output of an allgather is the handle's. While Arrays lie over it, the request does not start
  * again, and release() gives handle and buffers away only with the last of them.
  */
-#include "_horon.h"
+#include "_horon_request.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -40,8 +36,7 @@ PyObject *horon_py_request_new(struct horon_py_context *context, horon_request_t
     return (PyObject *)request;
 }
 
-/* Gives handle and buffers away; the operation may be in flight. */
-static void request_let_go(struct horon_py_request *request)
+void horon_py_request_let_go(struct horon_py_request *request)
 {
     horon_request_t *handle = request->handle;
     PyObject *keep = request->keep;
@@ -78,7 +73,7 @@ static int request_traverse(PyObject *self, visitproc visit, void *arg)
 static int request_clear(PyObject *self)
 {
     struct horon_py_request *request = (struct horon_py_request *)self;
-    request_let_go(request);
+    horon_py_request_let_go(request);
     Py_CLEAR(request->result);
     return 0;
 }
@@ -88,7 +83,7 @@ static void request_dealloc(PyObject *self)
     struct horon_py_request *request = (struct horon_py_request *)self;
     PyTypeObject *type = Py_TYPE(self);
     PyObject_GC_UnTrack(self);
-    request_let_go(request);
+    horon_py_request_let_go(request);
     PyMem_Free(request->template);
     Py_XDECREF(request->result);
     Py_XDECREF((PyObject *)request->context);
@@ -96,7 +91,7 @@ static void request_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-static bool has_handle(struct horon_py_request *request)
+bool horon_py_request_has_handle(struct horon_py_request *request)
 {
     if (!request->handle)
         PyErr_SetString(PyExc_ValueError, request->template ? "the operation was never started"
@@ -121,8 +116,7 @@ static PyObject *raise_of(struct horon_py_request *request, horon_status_t statu
     return horon_py_raise_failed(request->context->state, &failure);
 }
 
-/* The handle may not go while a thread is in wait(). */
-static PyObject *raise_waited_for(void)
+PyObject *horon_py_request_raise_waited_for(void)
 {
     return PyErr_Format(PyExc_ValueError, "a thread waits for this request");
 }
@@ -232,7 +226,8 @@ static PyObject *request_wait(PyObject *self, PyObject *const *args, Py_ssize_t 
     if (nargs + n_names > 1 ||
         (n_names && PyUnicode_CompareWithASCIIString(PyTuple_GetItem(names, 0), "timeout") != 0))
         return PyErr_Format(PyExc_TypeError, "wait() takes at most a timeout");
-    if (!has_handle(request) || parse_timeout(nargs + n_names ? args[0] : NULL, &deadline_ms) < 0)
+    if (!horon_py_request_has_handle(request) ||
+        parse_timeout(nargs + n_names ? args[0] : NULL, &deadline_ms) < 0)
         return NULL;
     horon_status_t status = wait_for_end(request, deadline_ms);
     if (status == HORON_IN_PROGRESS)
@@ -252,7 +247,7 @@ static PyObject *request_call(PyObject *self, PyObject *args, PyObject *named)
 }
 
 /* The state of the requests' module, which is the one of any of them. */
-static bool is_request(PyObject *object, PyTypeObject *type)
+bool horon_py_is_request(PyObject *object, PyTypeObject *type)
 {
     if (Py_TYPE(object) == type)
         return true;
@@ -276,7 +271,7 @@ PyObject *horon_py_wait_all(PyObject *module, PyObject *const *args, Py_ssize_t 
         PyObject *item = Py_NewRef(PyList_GetItem(args[0], i));
         struct horon_py_request *request = (struct horon_py_request *)item;
         horon_status_t status = HORON_IN_PROGRESS;
-        if (is_request(item, state->request_type) && has_handle(request))
+        if (horon_py_is_request(item, state->request_type) && horon_py_request_has_handle(request))
             status = wait_for_end(request, deadline_ms);
         if (status == HORON_IN_PROGRESS) {
             Py_DECREF(item);
@@ -302,158 +297,12 @@ static PyObject *request_test(PyObject *self, PyObject *ignored)
 {
     (void)ignored;
     struct horon_py_request *request = (struct horon_py_request *)self;
-    if (!has_handle(request))
+    if (!horon_py_request_has_handle(request))
         return NULL;
     horon_status_t status = horon_test(request->handle, HORON_HOST_DONE);
     if (status != HORON_IN_PROGRESS)
         see_end(request);
     return PyBool_FromLong(status != HORON_IN_PROGRESS);
-}
-
-/* ---- Starting ---- */
-
-static PyObject *refuse(struct horon_py_request *request, horon_status_t status)
-{
-    struct horon_py_context *context = request->context;
-    return horon_py_raise_refused(context->state, status, context->handle);
-}
-
-/* A start frees the output of the one before. */
-static bool may_start(struct horon_py_request *request)
-{
-    if (!has_handle(request))
-        return false;
-    if (request->arrays)
-        PyErr_SetString(PyExc_ValueError,
-                        "the output of this request is in use: it can start again once no array "
-                        "that output() gave is left");
-    return request->arrays == 0;
-}
-
-bool horon_py_request_may_go_into(PyObject *into)
-{
-    if (!into || PyList_Check(into))
-        return true;
-    PyErr_SetString(PyExc_TypeError, "into is a list of requests");
-    return false;
-}
-
-/* @p into, unless it is NULL, holds the request from the start on, whatever Python runs next.
- * @return false with an exception, and nothing started */
-static bool start_into(struct horon_py_request *request, PyObject *into)
-{
-    if (into && PyList_Append(into, (PyObject *)request) < 0)
-        return false;
-    horon_status_t status = horon_start(request->handle);
-    if (status == HORON_OK)
-        return true;
-    if (into)
-        PyList_SetSlice(into, PyList_Size(into) - 1, PyList_Size(into), NULL);
-    refuse(request, status);
-    return false;
-}
-
-static PyObject *request_start(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
-{
-    struct horon_py_request *request = (struct horon_py_request *)self;
-    PyObject *into = nargs > 0 ? args[0] : NULL;
-    if (nargs > 1)
-        return PyErr_Format(PyExc_TypeError, "start(into=None)");
-    if (!horon_py_request_may_go_into(into) || !may_start(request) || !start_into(request, into))
-        return NULL;
-    Py_RETURN_NONE;
-}
-
-PyObject *horon_py_start_all(PyObject *module, PyObject *requests)
-{
-    struct horon_py_state *state = PyModule_GetState(module);
-    if (!PyList_Check(requests))
-        return PyErr_Format(PyExc_TypeError, "start_all(list of requests)");
-    Py_ssize_t n = PyList_Size(requests);
-    if (n == 0)
-        Py_RETURN_NONE;
-    horon_request_t **handles = PyMem_Calloc((size_t)n, sizeof *handles);
-    if (!handles)
-        return PyErr_NoMemory();
-    bool good = true;
-    for (Py_ssize_t i = 0; good && i < n; i++) {
-        PyObject *item = PyList_GetItem(requests, i);
-        good = is_request(item, state->request_type) && may_start((struct horon_py_request *)item);
-        if (good)
-            handles[i] = ((struct horon_py_request *)item)->handle;
-    }
-    size_t started = 0;
-    horon_status_t status =
-        good ? horon_start_all(handles, (size_t)n, &started) : HORON_ERR_INVALID;
-    PyMem_Free(handles);
-    if (!good)
-        return NULL;
-    if (status != HORON_OK)
-        return refuse((struct horon_py_request *)PyList_GetItem(requests, (Py_ssize_t)started),
-                      status);
-    Py_RETURN_NONE;
-}
-
-static bool same_place(const struct horon_py_tensor *a, const struct horon_py_tensor *b)
-{
-    return a->data == b->data && a->dtype == b->dtype && a->ndim == b->ndim &&
-           memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof a->shape[0]) == 0;
-}
-
-static horon_status_t prepare_again(struct horon_py_request *request,
-                                    const struct horon_py_tensor *tensor)
-{
-    horon_descriptor_t desc = request->template->desc;
-    desc.dst = tensor->data;
-    uint64_t folded[HORON_NDIM_MAX];
-    horon_py_operation_set_input(&desc, tensor, folded);
-    horon_request_t *handle = NULL;
-    horon_status_t status = horon_prepare(request->context->handle, &desc, &handle);
-    if (status != HORON_OK)
-        return status;
-    request_let_go(request);
-    request->handle = handle;
-    horon_py_tensor_copy(&request->tensor, tensor);
-    return HORON_OK;
-}
-
-/* start_on(tensor, into, keep) -> bool: in place. False: this tensor cannot be described without a
- * copy, and nothing was started. */
-static PyObject *request_start_on(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
-{
-    struct horon_py_request *request = (struct horon_py_request *)self;
-    struct horon_py_context *context = request->context;
-    struct horon_py_tensor tensor;
-    PyObject *into = nargs > 1 && args[1] != Py_None ? args[1] : NULL;
-    if (nargs < 1 || nargs > 3)
-        return PyErr_Format(PyExc_TypeError, "start_on(tensor, into=None, keep=tensor)");
-    if (!request->template)
-        return PyErr_Format(PyExc_ValueError, "start_on() is for Context.operation()");
-    if (!horon_py_request_may_go_into(into))
-        return NULL;
-    if (!context->handle)
-        return horon_py_raise_closed(context->state, "horon has been shut down");
-    if (request->handle && horon_test(request->handle, HORON_HOST_DONE) == HORON_IN_PROGRESS)
-        return PyErr_Format(PyExc_ValueError, "%s is in flight", request->template->name);
-    int taken = horon_py_tensor_peek(context->state, args[0], &tensor);
-    if (taken <= 0)
-        return taken < 0 ? NULL : Py_NewRef(Py_False);
-    if (context->limbo)
-        horon_py_context_sweep(context);
-    horon_status_t status = HORON_OK;
-    if (!request->handle || !same_place(&tensor, &request->tensor)) {
-        if (request->waiters) /* it has ended, but they still look at the handle */
-            return raise_waited_for();
-        status = prepare_again(request, &tensor);
-    }
-    if (status != HORON_OK)
-        return refuse(request, status);
-    if (!start_into(request, into))
-        return NULL;
-    PyObject *old = request->keep;
-    request->keep = Py_NewRef(args[nargs > 2 ? 2 : 0]);
-    Py_XDECREF(old);
-    Py_RETURN_TRUE;
 }
 
 /* ---- The rest ---- */
@@ -462,7 +311,7 @@ static PyObject *request_cancel(PyObject *self, PyObject *ignored)
 {
     (void)ignored;
     struct horon_py_request *request = (struct horon_py_request *)self;
-    if (!has_handle(request))
+    if (!horon_py_request_has_handle(request))
         return NULL;
     return PyBool_FromLong(horon_cancel(request->handle) == HORON_OK);
 }
@@ -472,9 +321,9 @@ static PyObject *request_release(PyObject *self, PyObject *ignored)
     (void)ignored;
     struct horon_py_request *request = (struct horon_py_request *)self;
     if (request->waiters)
-        return raise_waited_for();
+        return horon_py_request_raise_waited_for();
     if (!request->arrays) {
-        request_let_go(request);
+        horon_py_request_let_go(request);
     } else if (request->handle) {
         request->lent = request->handle;
         request->handle = NULL;
@@ -488,7 +337,7 @@ static PyObject *request_output(PyObject *self, PyObject *ignored)
     (void)ignored;
     struct horon_py_request *request = (struct horon_py_request *)self;
     struct horon_py_context *context = request->context;
-    if (!has_handle(request))
+    if (!horon_py_request_has_handle(request))
         return NULL;
     if (!request->gathers)
         return PyErr_Format(PyExc_ValueError,
@@ -541,7 +390,7 @@ static PyObject *request_get_status(PyObject *self, void *closure)
 {
     (void)closure;
     struct horon_py_request *request = (struct horon_py_request *)self;
-    if (!has_handle(request))
+    if (!horon_py_request_has_handle(request))
         return NULL;
     return PyLong_FromLong(horon_test(request->handle, HORON_HOST_DONE));
 }
@@ -550,20 +399,23 @@ static PyObject *request_get_joined(PyObject *self, void *closure)
 {
     (void)closure;
     struct horon_py_request *request = (struct horon_py_request *)self;
-    return has_handle(request) ? PyLong_FromLong(horon_request_joined(request->handle)) : NULL;
+    return horon_py_request_has_handle(request)
+               ? PyLong_FromLong(horon_request_joined(request->handle))
+               : NULL;
 }
 
 static PyObject *request_get_join_last(PyObject *self, void *closure)
 {
     (void)closure;
     struct horon_py_request *request = (struct horon_py_request *)self;
-    return has_handle(request) ? PyLong_FromLong(horon_join_last(request->handle)) : NULL;
+    return horon_py_request_has_handle(request) ? PyLong_FromLong(horon_join_last(request->handle))
+                                                : NULL;
 }
 
 static PyMethodDef methods[] = {
-    {"start", (PyCFunction)(void (*)(void))request_start, METH_FASTCALL,
+    {"start", (PyCFunction)(void (*)(void))horon_py_request_start, METH_FASTCALL,
      "start(into=None): begins a prepared operation; into: as for Context.submit()."},
-    {"start_on", (PyCFunction)(void (*)(void))request_start_on, METH_FASTCALL,
+    {"start_on", (PyCFunction)(void (*)(void))horon_py_request_start_on, METH_FASTCALL,
      "start_on(tensor, into=None, keep=tensor) -> bool: begins an operation in place on a tensor,\n"
      "or says that it cannot. keep: an object that keeps the tensor's elements where they are."},
     {"test", request_test, METH_NOARGS, "Whether it has ended, well or not."},

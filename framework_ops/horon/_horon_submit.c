@@ -3,6 +3,7 @@
  * How operations begin, on the job and on process sets alike: submit(), prepare(), submit_group()
  * and operation() of Context and Team.
  */
+#include "_horon_request.h"
 #include "_horon_set.h"
 
 #include <string.h>
