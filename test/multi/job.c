@@ -105,13 +105,25 @@ static int next_report(struct job *job, int rank, int timeout_ms, struct job_rep
     }
 }
 
+static void explain_silence(const struct job *job, int rank, int64_t waited_ms)
+{
+    siginfo_t end = {0};
+    const char *how = "is process";
+    if (waitid(P_PID, (id_t)job->pids[rank], &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid)
+        how = end.si_code == CLD_EXITED ? "has exited with" : "was ended by signal";
+    fprintf(stderr, "rank %d gave no report in %lld ms: it %s %d\n", rank, (long long)waited_ms,
+            how, end.si_pid ? end.si_status : job->pids[rank]);
+}
+
 int job_report_of(struct job *job, int rank, int timeout_ms, struct job_report *report)
 {
-    int64_t deadline = now_ms() + timeout_ms;
+    const int64_t begun = now_ms();
     do {
-        int64_t left = deadline - now_ms();
-        if (next_report(job, rank, left > 0 ? (int)left : 0, report) != 0)
+        const int64_t left = begun + timeout_ms - now_ms();
+        if (next_report(job, rank, left > 0 ? (int)left : 0, report) != 0) {
+            explain_silence(job, rank, now_ms() - begun);
             return -1;
+        }
     } while (report->status == HORON_IN_PROGRESS);
     return 0;
 }
