@@ -234,17 +234,15 @@ def rank_own_handle():
     result = hvd.synchronize(apart)
     assert result is apart() and result is not tensor and result.tolist() == [1.0] * 3
     assert hvd.synchronize(broadcast).tolist() == [1 - 2j]
-    for wrong in (
-        lambda: in_place(1),
-        lambda: in_place(timeout=1),
-        lambda: in_place.wait(1, 2),
-        lambda: in_place.wait(limit=1),
-    ):
+    for words, named in (((1,), {}), ((), {"timeout": 1})):
         with pytest.raises(TypeError):
-            wrong()
+            in_place(*words, **named)
+    for words, named in (((1, 2), {}), ((), {"limit": 1}), ((1,), {"timeout": 1})):
+        with pytest.raises(TypeError):
+            in_place.wait(*words, **named)
     tensor.handle = in_place  # a cycle
     gone = weakref.ref(tensor)
-    del tensor, in_place, wrong
+    del tensor, in_place
     gc.collect()
     assert gone() is None
 
