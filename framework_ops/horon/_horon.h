@@ -163,6 +163,8 @@ int horon_py_operation_init(struct horon_py_operation *op, const struct horon_py
                             const struct horon_py_peeked *peeked);
 void horon_py_operation_deinit(struct horon_py_operation *op);
 
+/* Does horon read or write its buffers? NULL: no. */
+bool horon_py_is_in_flight(horon_request_t *request);
 /* Frees what ended meanwhile of the requests that were dropped in flight. */
 void horon_py_context_sweep(struct horon_py_context *context);
 /* Takes a request that may be in flight, with what it keeps. */

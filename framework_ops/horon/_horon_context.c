@@ -24,13 +24,18 @@ struct horon_py_limbo {
     PyObject *keep;
 };
 
+bool horon_py_is_in_flight(horon_request_t *request)
+{
+    return request && horon_test(request, HORON_HOST_DONE) == HORON_IN_PROGRESS;
+}
+
 void horon_py_context_sweep(struct horon_py_context *context)
 {
     struct horon_py_limbo *done = NULL;
     struct horon_py_limbo **link = &context->limbo;
     while (*link) {
         struct horon_py_limbo *entry = *link;
-        if (horon_test(entry->request, HORON_HOST_DONE) == HORON_IN_PROGRESS) {
+        if (horon_py_is_in_flight(entry->request)) {
             link = &entry->next;
             continue;
         }
@@ -50,7 +55,7 @@ void horon_py_context_sweep(struct horon_py_context *context)
 void horon_py_context_adopt(struct horon_py_context *context, horon_request_t *request,
                             PyObject *keep)
 {
-    if (!request || horon_test(request, HORON_HOST_DONE) != HORON_IN_PROGRESS) {
+    if (!horon_py_is_in_flight(request)) {
         horon_release(request);
         Py_XDECREF(keep);
         return;
@@ -248,7 +253,8 @@ static int context_traverse(PyObject *self, visitproc visit, void *arg)
     struct horon_py_context *context = (struct horon_py_context *)self;
     Py_VISIT(Py_TYPE(self));
     for (struct horon_py_limbo *entry = context->limbo; entry; entry = entry->next)
-        Py_VISIT(entry->keep);
+        if (!horon_py_is_in_flight(entry->request)) /* see request_traverse() */
+            Py_VISIT(entry->keep);
     return 0;
 }
 

@@ -130,7 +130,7 @@ PyObject *horon_py_request_start_on(PyObject *self, PyObject *const *args, Py_ss
         return NULL;
     if (!context->handle)
         return horon_py_raise_closed(context->state, "horon has been shut down");
-    if (request->handle && horon_test(request->handle, HORON_HOST_DONE) == HORON_IN_PROGRESS)
+    if (horon_py_is_in_flight(request->handle))
         return PyErr_Format(PyExc_ValueError, "%s is in flight", request->template->name);
     int taken = horon_py_tensor_peek(context->state, args[0], &tensor);
     if (taken <= 0)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an operation on its way uses stays where it is, whatever becomes of the tensor."""
 
+import gc
 import sys
 import threading
 import weakref
@@ -47,6 +48,49 @@ def rank_given_other_elements(grouped):
 def test_a_tensor_given_other_elements_in_flight(run_ranks, grouped):
     pytest.importorskip("numpy")
     run_ranks(2, rank_given_other_elements, grouped)
+
+
+def tensors_alive():
+    """Those that may be in flight: another one is staged through a copy."""
+    tensors = [one for one in gc.get_objects() if type(one) is torch.Tensor]
+    return {id(one): one for one in tensors if one.is_contiguous()}
+
+
+def rank_collected_in_flight(way):
+    """What nobody holds but a cycle, in which the handle is, the collector clears."""
+    hvd.init()
+    source = torch.ones(8, 8)
+    begin = {
+        "allreduce": lambda: hvd.allreduce_async(source, name="t", op=hvd.Sum),
+        "grouped": lambda: hvd.grouped_allreduce_async([source], name="t", op=hvd.Sum),
+        "broadcast": lambda: hvd.broadcast_async(source, 1, name="t"),
+        "reduce": lambda: hvd.reduce_async(source, 0, name="t", op=hvd.Sum),
+        "strided": lambda: hvd.allreduce_async(source[:, ::2], name="t", op=hvd.Sum),
+        "dropped": lambda: hvd.allreduce_async(source, name="t", op=hvd.Sum),
+    }[way]
+    if hvd.rank() == 1:
+        hvd.barrier()
+        begin().wait()
+    else:
+        gc.collect()
+        before = tensors_alive()
+        handle = begin()
+        made = [weakref.ref(one) for key, one in tensors_alive().items() if key not in before]
+        if way != "dropped":
+            handle = [handle]
+            handle.append(handle)
+        del handle
+        gc.collect()
+        assert made and all(reference() is not None for reference in made)
+        hvd.barrier()
+    hvd.barrier()
+
+
+@pytest.mark.parametrize(
+    "way", ["allreduce", "grouped", "broadcast", "reduce", "strided", "dropped"]
+)
+def test_an_output_in_flight_is_not_collected(run_ranks, way):
+    run_ranks(2, rank_collected_in_flight, way)
 
 
 def rank_conjugates():
