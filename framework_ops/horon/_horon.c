@@ -149,9 +149,10 @@ static PyMethodDef functions[] = {
 
 /* ---- The module ---- */
 
-static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type_out)
+static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject *base,
+                    PyTypeObject **type_out)
 {
-    *type_out = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
+    *type_out = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, (PyObject *)base);
     return *type_out ? PyModule_AddType(module, *type_out) : -1;
 }
 
@@ -211,10 +212,12 @@ static int add_constants(PyObject *module)
 static int module_exec(PyObject *module)
 {
     struct horon_py_state *state = PyModule_GetState(module);
-    if (add_type(module, &horon_py_context_spec, &state->context_type) < 0 ||
-        add_type(module, &horon_py_request_spec, &state->request_type) < 0 ||
-        add_type(module, &horon_py_array_spec, &state->array_type) < 0 ||
-        add_type(module, &horon_py_team_spec, &state->team_type) < 0 || add_constants(module) < 0)
+    if (add_type(module, &horon_py_context_spec, NULL, &state->context_type) < 0 ||
+        add_type(module, &horon_py_request_spec, NULL, &state->request_type) < 0 ||
+        add_type(module, &horon_py_plain_spec, state->request_type, &state->plain_type) < 0 ||
+        add_type(module, &horon_py_array_spec, NULL, &state->array_type) < 0 ||
+        add_type(module, &horon_py_team_spec, NULL, &state->team_type) < 0 ||
+        add_constants(module) < 0)
         return -1;
     PyObject *exceptions = PyImport_ImportModule("horon.exceptions");
     if (!exceptions)
@@ -229,6 +232,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     struct horon_py_state *state = PyModule_GetState(module);
     Py_VISIT(state->context_type);
     Py_VISIT(state->request_type);
+    Py_VISIT(state->plain_type);
     Py_VISIT(state->array_type);
     Py_VISIT(state->team_type);
     Py_VISIT(state->internal_error);
@@ -241,6 +245,7 @@ static int module_clear(PyObject *module)
     struct horon_py_state *state = PyModule_GetState(module);
     Py_CLEAR(state->context_type);
     Py_CLEAR(state->request_type);
+    Py_CLEAR(state->plain_type);
     Py_CLEAR(state->array_type);
     Py_CLEAR(state->team_type);
     Py_CLEAR(state->internal_error);

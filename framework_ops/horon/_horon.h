@@ -18,6 +18,7 @@
 struct horon_py_state {
     PyTypeObject *context_type;
     PyTypeObject *request_type;
+    PyTypeObject *plain_type; /* PlainHandle, a request, too */
     PyTypeObject *array_type;
     PyTypeObject *team_type;
     PyObject *internal_error;    /* horon.exceptions.HoronInternalError */
@@ -175,6 +176,7 @@ void horon_py_context_leave(struct horon_py_context *context);
 
 extern PyType_Spec horon_py_context_spec;
 extern PyType_Spec horon_py_request_spec;
+extern PyType_Spec horon_py_plain_spec;
 extern PyType_Spec horon_py_array_spec;
 
 #endif

@@ -434,7 +434,7 @@ static PyMethodDef methods[] = {
      "before submit() has returned loses nothing."},
     {"submit_plain", FASTCALL(context_submit_plain),
      "As submit(), or None if src or dst is not a plain tensor that tells its address quickly.\n"
-     "keep is needed, and keeps src's elements where they are; wait() of the Request gives dst."},
+     "It gives a PlainHandle. keep is needed, and keeps src's elements where they are."},
     {"prepare", FASTCALL(context_prepare), "As submit(), but Request.start() begins it."},
     {"submit_group", context_submit_group, METH_O,
      "submit_group([arguments of submit, ...]) -> [Request, ...]; begun together."},

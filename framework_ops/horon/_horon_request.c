@@ -18,10 +18,10 @@
 
 #define SLICE_MS 100
 
-PyObject *horon_py_request_new(struct horon_py_context *context, horon_request_t *handle,
-                               const struct horon_py_tensor *tensor, PyObject *keep)
+PyObject *horon_py_request_new(struct horon_py_context *context, PyTypeObject *type,
+                               horon_request_t *handle, const struct horon_py_tensor *tensor,
+                               PyObject *keep)
 {
-    PyTypeObject *type = context->state->request_type;
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     struct horon_py_request *request = (struct horon_py_request *)alloc(type, 0);
     if (!request) {
@@ -253,7 +253,7 @@ static PyObject *request_call(PyObject *self, PyObject *args, PyObject *named)
 /* The state of the requests' module, which is the one of any of them. */
 bool horon_py_is_request(PyObject *object, PyTypeObject *type)
 {
-    if (Py_TYPE(object) == type)
+    if (PyObject_TypeCheck(object, type))
         return true;
     PyErr_SetString(PyExc_TypeError, "not a horon.Request");
     return false;
@@ -423,10 +423,8 @@ static PyMethodDef methods[] = {
      "start_on(tensor, into=None, keep=tensor) -> bool: begins an operation in place on a tensor,\n"
      "or says that it cannot. keep: an object that keeps the tensor's elements where they are."},
     {"test", request_test, METH_NOARGS, "Whether it has ended, well or not."},
-    {"poll", request_test, METH_NOARGS, "As test(): a Request is its own handle."},
     {"wait", (PyCFunction)(void (*)(void))request_wait, METH_FASTCALL | METH_KEYWORDS,
-     "wait(timeout=None): until it has ended; raises what went wrong. Seconds. Gives dst if\n"
-     "submit_plain() began it."},
+     "wait(timeout=None): until it has ended; raises what went wrong. Seconds."},
     {"cancel", request_cancel, METH_NOARGS,
      "Asks to withdraw it; wait() tells how it ended. False: it is not in flight."},
     {"release", request_release, METH_NOARGS,
@@ -449,7 +447,6 @@ static PyType_Slot slots[] = {
     {Py_tp_dealloc, request_dealloc},
     {Py_tp_traverse, request_traverse},
     {Py_tp_clear, request_clear},
-    {Py_tp_call, request_call},
     {Py_tp_methods, methods},
     {Py_tp_getset, members},
     {0, NULL},
@@ -459,6 +456,29 @@ PyType_Spec horon_py_request_spec = {
     .name = "horon.Request",
     .basicsize = sizeof(struct horon_py_request),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
-             Py_TPFLAGS_DISALLOW_INSTANTIATION,
+             Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_BASETYPE,
     .slots = slots,
+};
+
+static PyMethodDef plain_methods[] = {
+    {"poll", request_test, METH_NOARGS, "Whether it has ended, well or not."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot plain_slots[] = {
+    {Py_tp_doc, "What submit_plain() has begun: wait(), and a call, give what it has written."},
+    {Py_tp_dealloc, request_dealloc},
+    {Py_tp_traverse, request_traverse},
+    {Py_tp_clear, request_clear},
+    {Py_tp_call, request_call},
+    {Py_tp_methods, plain_methods},
+    {0, NULL},
+};
+
+PyType_Spec horon_py_plain_spec = {
+    .name = "horon.PlainHandle",
+    .basicsize = sizeof(struct horon_py_request),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE |
+             Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = plain_slots,
 };

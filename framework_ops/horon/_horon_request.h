@@ -15,7 +15,7 @@ struct horon_py_request {
     PyObject_HEAD struct horon_py_context *context; /* owned */
     horon_request_t *handle;            /* NULL: released, or an operation not started yet */
     PyObject *keep;                     /* owned: buffers in use; NULL once the end was seen */
-    PyObject *result;                   /* owned: what wait() gives; NULL: None */
+    PyObject *result;                   /* owned, of a PlainHandle: what wait() gives; or NULL */
     struct horon_py_tensor tensor;      /* src; its keep is NULL */
     struct horon_py_template *template; /* not NULL: made by Context.operation() */
     int32_t size;                       /* ranks that take part */
@@ -27,9 +27,10 @@ struct horon_py_request {
     bool gathers_into; /* keep has its output: the caller gave dst */
 };
 
-/* A new Request; takes handle and keep also when it fails. */
-PyObject *horon_py_request_new(struct horon_py_context *context, horon_request_t *handle,
-                               const struct horon_py_tensor *tensor, PyObject *keep);
+/* A new Request, or PlainHandle, by its @p type; takes handle and keep also when it fails. */
+PyObject *horon_py_request_new(struct horon_py_context *context, PyTypeObject *type,
+                               horon_request_t *handle, const struct horon_py_tensor *tensor,
+                               PyObject *keep);
 /* @return whether @p into, which takes begun requests, is a list or NULL; else with an exception */
 bool horon_py_request_may_go_into(PyObject *into);
 /* One of the arrays over its output is gone. */

@@ -9,12 +9,12 @@
 #include <string.h>
 
 /* The request takes the kept objects from the operation. */
-static PyObject *wrap_request(const struct horon_py_set *set, struct horon_py_operation *op,
-                              horon_request_t *handle)
+static PyObject *wrap_request(const struct horon_py_set *set, PyTypeObject *type,
+                              struct horon_py_operation *op, horon_request_t *handle)
 {
     PyObject *keep = op->keep;
     op->keep = NULL;
-    PyObject *object = horon_py_request_new(set->context, handle, &op->src, keep);
+    PyObject *object = horon_py_request_new(set->context, type, handle, &op->src, keep);
     struct horon_py_request *request = (struct horon_py_request *)object;
     if (request) {
         request->size = set->size;
@@ -33,6 +33,7 @@ static PyObject *begin(const struct horon_py_set *set, PyObject *const *args, Py
                        const struct horon_py_peeked *peeked, begin_fn function)
 {
     struct horon_py_context *context = set->context;
+    struct horon_py_state *state = context->state;
     struct horon_py_operation op;
     if (context->limbo)
         horon_py_context_sweep(context);
@@ -43,9 +44,9 @@ static PyObject *begin(const struct horon_py_set *set, PyObject *const *args, Py
     horon_request_t *handle = NULL;
     horon_status_t status = function(context->handle, &op.desc, &handle);
     if (status == HORON_OK)
-        request = wrap_request(set, &op, handle);
+        request = wrap_request(set, peeked ? state->plain_type : state->request_type, &op, handle);
     else
-        horon_py_raise_refused(context->state, status, context->handle);
+        horon_py_raise_refused(state, status, context->handle);
     horon_py_operation_deinit(&op);
     return request;
 }
@@ -118,7 +119,8 @@ static PyObject *wrap_group(const struct horon_py_set *set, struct horon_py_oper
 {
     PyObject *list = PyList_New(n);
     for (Py_ssize_t i = 0; i < n; i++) {
-        PyObject *request = wrap_request(set, &ops[i], handles[i]);
+        PyObject *request =
+            wrap_request(set, set->context->state->request_type, &ops[i], handles[i]);
         if (!list || !request || PyList_SetItem(list, i, request) < 0) {
             Py_CLEAR(list);
             if (request)
@@ -188,7 +190,8 @@ PyObject *horon_py_operation_of(const struct horon_py_set *set, PyObject *args)
     template->desc.name = template->name;
     template->desc.process_set = set->id;
     static const struct horon_py_tensor none;
-    PyObject *request = horon_py_request_new(context, NULL, &none, NULL);
+    PyObject *request =
+        horon_py_request_new(context, context->state->request_type, NULL, &none, NULL);
     if (request)
         ((struct horon_py_request *)request)->template = template;
     else
@@ -206,5 +209,5 @@ PyObject *horon_py_join(const struct horon_py_set *set)
     horon_status_t status = horon_join(context->handle, set->id, &handle);
     if (status != HORON_OK)
         return horon_py_raise_refused(context->state, status, context->handle);
-    return horon_py_request_new(context, handle, &none, NULL);
+    return horon_py_request_new(context, context->state->request_type, handle, &none, NULL);
 }

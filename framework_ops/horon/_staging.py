@@ -6,6 +6,8 @@ begins; so the code that begins it knows at any time what has begun, even if a s
 raises in the middle.
 """
 
+from abc import ABC
+
 from horon import _horon
 from horon.exceptions import HorovodInternalError
 
@@ -54,12 +56,8 @@ class Staged:
         return self.gathered(request.output()[0]) if self.target is None else self.result()
 
 
-class Handle:
-    """An operation, or a group of them: see poll() and synchronize().
-
-    An operation that needs nothing more once it has ended is its own handle: a Request has poll()
-    and wait(), and can be called, too.
-    """
+class Handle(ABC):  # noqa: B024  # so that a PlainHandle counts as one
+    """An operation, or a group of them: see poll() and synchronize()."""
 
     __slots__ = ("_finish", "_operations", "_requests", "_result", "_team")
 
@@ -124,6 +122,10 @@ class Handle:
     def then_with_rows(self, function):
         """The result of allgathers goes through the function, and beside it what rows() tells."""
         return self.then(lambda result: function(result, self.rows()))
+
+
+# An operation that needs nothing more once it has ended.
+Handle.register(_horon.PlainHandle)
 
 
 def refuse_joined(team, what, names, requests, places=()):

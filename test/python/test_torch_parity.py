@@ -230,6 +230,12 @@ def rank_own_handle():
     in_place = hvd.allreduce_async_(tensor, name="in_place", op=hvd.Sum)
     turned = torch.tensor([1 + 2j]).conj()
     broadcast = hvd.broadcast_async(turned, 0, name="turned")
+    for handle in (apart, in_place, broadcast):
+        assert isinstance(handle, hvd.Handle)
+    prepared = horon.prepare("allreduce", torch.ones(1), torch.ones(1), name="prepared")
+    for ask in (hvd.poll, hvd.synchronize):
+        with pytest.raises(TypeError, match="not Request"):
+            ask(prepared)
     assert in_place() is tensor and in_place.wait(timeout=1) is tensor and in_place.poll()
     result = hvd.synchronize(apart)
     assert result is apart() and result is not tensor and result.tolist() == [1.0] * 3
@@ -242,7 +248,7 @@ def rank_own_handle():
             in_place.wait(*words, **named)
     tensor.handle = in_place  # a cycle
     gone = weakref.ref(tensor)
-    del tensor, in_place
+    del tensor, in_place, handle
     gc.collect()
     assert gone() is None
 
