@@ -59,9 +59,9 @@ void horon_py_request_return_output(struct horon_py_request *request)
     horon_py_context_adopt(request->context, handle, keep);
 }
 
-/* What the collector finds in a cycle it clears, whoever holds it, and torch's tensors free their
- * memory then. So it is not shown what an operation in flight reads or writes, and takes it for
- * something that is held from elsewhere. */
+/* What the collector finds in a cycle it clears, also what others hold, and torch's tensors free
+ * their memory then. So it is not shown what an operation in flight reads or writes, and takes it
+ * for something that is held from elsewhere. */
 static int request_traverse(PyObject *self, visitproc visit, void *arg)
 {
     struct horon_py_request *request = (struct horon_py_request *)self;
