@@ -86,8 +86,6 @@ enum {
     ARG_COUNT
 };
 
-struct horon_py_request;
-
 struct horon_py_context {
     PyObject_HEAD struct horon_py_state
         *state;              /* the module outlives its types, and they their objects */
@@ -133,6 +131,7 @@ const char *horon_py_format(uint32_t dtype);
 /* DLPack's code of a horon dtype. */
 uint8_t horon_py_dlpack_code(uint32_t dtype);
 
+struct horon_py_request;
 /* An Array over @p data, the output of @p owner (borrowed here): it keeps the request alive, and
  * the output where it is. */
 PyObject *horon_py_array_over(struct horon_py_state *state, void *data, uint32_t dtype,
