@@ -215,6 +215,7 @@ static int module_exec(PyObject *module)
     if (add_type(module, &horon_py_context_spec, NULL, &state->context_type) < 0 ||
         add_type(module, &horon_py_request_spec, NULL, &state->request_type) < 0 ||
         add_type(module, &horon_py_plain_spec, state->request_type, &state->plain_type) < 0 ||
+        add_type(module, &horon_py_plain_tensors_spec, NULL, &state->plain_tensors_type) < 0 ||
         add_type(module, &horon_py_array_spec, NULL, &state->array_type) < 0 ||
         add_type(module, &horon_py_team_spec, NULL, &state->team_type) < 0 ||
         add_constants(module) < 0)
@@ -233,6 +234,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
     Py_VISIT(state->context_type);
     Py_VISIT(state->request_type);
     Py_VISIT(state->plain_type);
+    Py_VISIT(state->plain_tensors_type);
     Py_VISIT(state->array_type);
     Py_VISIT(state->team_type);
     Py_VISIT(state->internal_error);
@@ -246,6 +248,7 @@ static int module_clear(PyObject *module)
     Py_CLEAR(state->context_type);
     Py_CLEAR(state->request_type);
     Py_CLEAR(state->plain_type);
+    Py_CLEAR(state->plain_tensors_type);
     Py_CLEAR(state->array_type);
     Py_CLEAR(state->team_type);
     Py_CLEAR(state->internal_error);

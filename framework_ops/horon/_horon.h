@@ -19,6 +19,7 @@ struct horon_py_state {
     PyTypeObject *context_type;
     PyTypeObject *request_type;
     PyTypeObject *plain_type; /* PlainHandle, a request, too */
+    PyTypeObject *plain_tensors_type;
     PyTypeObject *array_type;
     PyTypeObject *team_type;
     PyObject *internal_error;    /* horon.exceptions.HoronInternalError */
@@ -149,18 +150,10 @@ int horon_py_operation_parse_numbers(PyObject *const *args, Py_ssize_t nargs,
  * that, as Horovod does. @p folded: see horon_py_tensor_fold() */
 void horon_py_operation_set_input(horon_descriptor_t *desc, const struct horon_py_tensor *src,
                                   uint64_t folded[HORON_NDIM_MAX]);
-/* What horon_py_tensor_peek() told of an operation's buffers; of one in place, that of src alone.
- */
-struct horon_py_peeked {
-    struct horon_py_tensor src, dst;
-};
-
-/* -1 with an exception, and nothing to deinit. @p peeked: NULL, or what the buffers are, whose
- * elements args[ARG_KEEP] and the output keep. */
+/* -1 with an exception, and nothing to deinit. */
 struct horon_py_set;
 int horon_py_operation_init(struct horon_py_operation *op, const struct horon_py_set *set,
-                            PyObject *const *args, Py_ssize_t nargs,
-                            const struct horon_py_peeked *peeked);
+                            PyObject *const *args, Py_ssize_t nargs);
 void horon_py_operation_deinit(struct horon_py_operation *op);
 
 /* Does horon read or write its buffers? NULL: no. */
@@ -176,6 +169,7 @@ void horon_py_context_leave(struct horon_py_context *context);
 extern PyType_Spec horon_py_context_spec;
 extern PyType_Spec horon_py_request_spec;
 extern PyType_Spec horon_py_plain_spec;
+extern PyType_Spec horon_py_plain_tensors_spec;
 extern PyType_Spec horon_py_array_spec;
 
 #endif

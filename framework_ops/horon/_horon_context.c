@@ -278,46 +278,40 @@ bool horon_py_is_open(struct horon_py_context *context)
     return context->handle != NULL;
 }
 
-static struct horon_py_set job_of(PyObject *self)
+struct horon_py_set horon_py_job_of(PyObject *object)
 {
-    struct horon_py_context *context = (struct horon_py_context *)self;
+    struct horon_py_context *context = (struct horon_py_context *)object;
     return (struct horon_py_set){.context = context, .id = 0, .size = context->size};
 }
 
 static PyObject *context_submit(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    const struct horon_py_set job = job_of(self);
+    const struct horon_py_set job = horon_py_job_of(self);
     return horon_py_submit(&job, args, nargs);
-}
-
-static PyObject *context_submit_plain(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
-{
-    const struct horon_py_set job = job_of(self);
-    return horon_py_submit_plain(&job, args, nargs);
 }
 
 static PyObject *context_prepare(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
-    const struct horon_py_set job = job_of(self);
+    const struct horon_py_set job = horon_py_job_of(self);
     return horon_py_prepare(&job, args, nargs);
 }
 
 static PyObject *context_submit_group(PyObject *self, PyObject *group)
 {
-    const struct horon_py_set job = job_of(self);
+    const struct horon_py_set job = horon_py_job_of(self);
     return horon_py_submit_group(&job, group);
 }
 
 static PyObject *context_join(PyObject *self, PyObject *ignored)
 {
     (void)ignored;
-    const struct horon_py_set job = job_of(self);
+    const struct horon_py_set job = horon_py_job_of(self);
     return horon_py_join(&job);
 }
 
 static PyObject *context_operation(PyObject *self, PyObject *args)
 {
-    const struct horon_py_set job = job_of(self);
+    const struct horon_py_set job = horon_py_job_of(self);
     return horon_py_operation_of(&job, args);
 }
 
@@ -432,9 +426,6 @@ static PyMethodDef methods[] = {
      "are tensors or addresses. splits: rows for each rank. tag: of a message. into: a list that\n"
      "gets the request as soon as the operation has begun, so that a signal's handler that raises\n"
      "before submit() has returned loses nothing."},
-    {"submit_plain", FASTCALL(context_submit_plain),
-     "As submit(), or None if src or dst is not a plain tensor that tells its address quickly.\n"
-     "It gives a PlainHandle. keep is needed, and keeps src's elements where they are."},
     {"prepare", FASTCALL(context_prepare), "As submit(), but Request.start() begins it."},
     {"submit_group", context_submit_group, METH_O,
      "submit_group([arguments of submit, ...]) -> [Request, ...]; begun together."},

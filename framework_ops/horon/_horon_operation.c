@@ -290,24 +290,12 @@ static int describe_buffers(struct horon_py_state *state, PyObject *const *args,
     return 0;
 }
 
-static void take_peeked(PyObject *const *args, const struct horon_py_peeked *peeked,
-                        struct horon_py_operation *op)
-{
-    const bool in_place = args[ARG_SRC] == args[ARG_DST];
-    horon_py_tensor_copy(&op->src, &peeked->src);
-    horon_py_tensor_copy(&op->dst, in_place ? &peeked->src : &peeked->dst);
-    op->dst.keep = in_place ? NULL : Py_NewRef(args[ARG_DST]);
-}
-
 static int parse_buffers(struct horon_py_state *state, PyObject *const *args, Py_ssize_t nargs,
-                         const struct horon_py_peeked *peeked, struct horon_py_operation *op)
+                         struct horon_py_operation *op)
 {
     PyObject *extra = nargs > ARG_KEEP ? args[ARG_KEEP] : Py_None;
-    if (peeked)
-        take_peeked(args, peeked, op);
-    else if (describe_buffers(state, args, nargs, op) < 0)
-        return -1;
-    if (check_output(op, args[ARG_SRC] != Py_None, args[ARG_DST] != Py_None) < 0)
+    if (describe_buffers(state, args, nargs, op) < 0 ||
+        check_output(op, args[ARG_SRC] != Py_None, args[ARG_DST] != Py_None) < 0)
         return -1;
     op->keep = keep_all(op, extra);
     return op->keep ? 0 : -1;
@@ -362,21 +350,20 @@ static void say_which(const horon_descriptor_t *desc)
 }
 
 static int parse(struct horon_py_operation *op, const struct horon_py_set *set,
-                 PyObject *const *args, Py_ssize_t nargs, const struct horon_py_peeked *peeked)
+                 PyObject *const *args, Py_ssize_t nargs)
 {
     PyObject *splits = nargs > ARG_SPLITS ? args[ARG_SPLITS] : Py_None;
     if (horon_py_operation_parse_numbers(args, nargs, &op->desc) < 0)
         return -1;
     op->verb = horon_py_verb_row(op->desc.verb);
-    if (parse_buffers(set->context->state, args, nargs, peeked, op) < 0 ||
+    if (parse_buffers(set->context->state, args, nargs, op) < 0 ||
         (splits != Py_None && parse_splits(set, splits, op) < 0))
         return -1;
     return nargs > ARG_TAG ? parse_tag(args[ARG_TAG], &op->desc.tag) : 0;
 }
 
 int horon_py_operation_init(struct horon_py_operation *op, const struct horon_py_set *set,
-                            PyObject *const *args, Py_ssize_t nargs,
-                            const struct horon_py_peeked *peeked)
+                            PyObject *const *args, Py_ssize_t nargs)
 {
     op->desc = (horon_descriptor_t)HORON_DESCRIPTOR_INIT;
     op->desc.verb = HORON_VERB_COUNT; /* until it is known */
@@ -392,7 +379,7 @@ int horon_py_operation_init(struct horon_py_operation *op, const struct horon_py
     }
     if (!horon_py_request_may_go_into(op->into))
         return -1;
-    if (parse(op, set, args, nargs, peeked) < 0) {
+    if (parse(op, set, args, nargs) < 0) {
         say_which(&op->desc);
         horon_py_operation_deinit(op);
         return -1;

@@ -466,7 +466,8 @@ static PyMethodDef plain_methods[] = {
 };
 
 static PyType_Slot plain_slots[] = {
-    {Py_tp_doc, "What submit_plain() has begun: wait(), and a call, give what it has written."},
+    {Py_tp_doc,
+     "What PlainTensors.begin() has begun: wait(), and a call, give what it has written."},
     {Py_tp_dealloc, request_dealloc},
     {Py_tp_traverse, request_traverse},
     {Py_tp_clear, request_clear},

@@ -12,13 +12,16 @@ struct horon_py_set {
     int32_t size; /* its ranks */
 };
 
+/* @return the job of a Context */
+struct horon_py_set horon_py_job_of(PyObject *context);
+/* @return whether @p team is a Context or a Team: what it stands for; else with an exception */
+bool horon_py_set_of(struct horon_py_state *state, PyObject *team, struct horon_py_set *set_out);
+
 /* Has it a handle? Else an exception is set. */
 bool horon_py_is_open(struct horon_py_context *context);
 
 /* The methods of Context and Team that begin operations; _horon_context.c says what each does. */
 PyObject *horon_py_submit(const struct horon_py_set *set, PyObject *const *args, Py_ssize_t nargs);
-PyObject *horon_py_submit_plain(const struct horon_py_set *set, PyObject *const *args,
-                                Py_ssize_t nargs);
 PyObject *horon_py_prepare(const struct horon_py_set *set, PyObject *const *args, Py_ssize_t nargs);
 PyObject *horon_py_submit_group(const struct horon_py_set *set, PyObject *group);
 PyObject *horon_py_operation_of(const struct horon_py_set *set, PyObject *args);

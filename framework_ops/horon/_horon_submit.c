@@ -9,12 +9,13 @@
 #include <string.h>
 
 /* The request takes the kept objects from the operation. */
-static PyObject *wrap_request(const struct horon_py_set *set, PyTypeObject *type,
-                              struct horon_py_operation *op, horon_request_t *handle)
+static PyObject *wrap_request(const struct horon_py_set *set, struct horon_py_operation *op,
+                              horon_request_t *handle)
 {
     PyObject *keep = op->keep;
     op->keep = NULL;
-    PyObject *object = horon_py_request_new(set->context, type, handle, &op->src, keep);
+    PyObject *object = horon_py_request_new(set->context, set->context->state->request_type, handle,
+                                            &op->src, keep);
     struct horon_py_request *request = (struct horon_py_request *)object;
     if (request) {
         request->size = set->size;
@@ -30,64 +31,34 @@ typedef horon_status_t (*begin_fn)(horon_context_t *, const horon_descriptor_t *
                                    horon_request_t **);
 
 static PyObject *begin(const struct horon_py_set *set, PyObject *const *args, Py_ssize_t nargs,
-                       const struct horon_py_peeked *peeked, begin_fn function)
+                       begin_fn function)
 {
     struct horon_py_context *context = set->context;
-    struct horon_py_state *state = context->state;
     struct horon_py_operation op;
     if (context->limbo)
         horon_py_context_sweep(context);
-    if (!horon_py_is_open(context) || horon_py_operation_init(&op, set, args, nargs, peeked) < 0)
+    if (!horon_py_is_open(context) || horon_py_operation_init(&op, set, args, nargs) < 0)
         return NULL;
     op.desc.process_set = set->id;
     PyObject *request = NULL;
     horon_request_t *handle = NULL;
     horon_status_t status = function(context->handle, &op.desc, &handle);
     if (status == HORON_OK)
-        request = wrap_request(set, peeked ? state->plain_type : state->request_type, &op, handle);
+        request = wrap_request(set, &op, handle);
     else
-        horon_py_raise_refused(state, status, context->handle);
+        horon_py_raise_refused(context->state, status, context->handle);
     horon_py_operation_deinit(&op);
     return request;
 }
 
 PyObject *horon_py_submit(const struct horon_py_set *set, PyObject *const *args, Py_ssize_t nargs)
 {
-    return begin(set, args, nargs, NULL, horon_submit);
-}
-
-/* Whether the numbers of a complex tensor are conjugated, the exchange API does not tell.
- * @return as horon_py_tensor_peek() */
-static int peek_unconjugated(struct horon_py_state *state, PyObject *object,
-                             struct horon_py_tensor *tensor)
-{
-    const int taken = horon_py_tensor_peek(state, object, tensor);
-    const bool is_complex =
-        taken == 1 && (tensor->dtype == HORON_COMPLEX64 || tensor->dtype == HORON_COMPLEX128);
-    return is_complex ? 0 : taken;
-}
-
-PyObject *horon_py_submit_plain(const struct horon_py_set *set, PyObject *const *args,
-                                Py_ssize_t nargs)
-{
-    struct horon_py_peeked peeked;
-    if (nargs <= ARG_KEEP)
-        return PyErr_Format(PyExc_TypeError, "submit_plain() needs keep");
-    const bool in_place = args[ARG_DST] == args[ARG_SRC];
-    int taken = peek_unconjugated(set->context->state, args[ARG_SRC], &peeked.src);
-    if (taken == 1 && !in_place)
-        taken = peek_unconjugated(set->context->state, args[ARG_DST], &peeked.dst);
-    if (taken != 1)
-        return taken < 0 ? NULL : Py_NewRef(Py_None);
-    PyObject *request = begin(set, args, nargs, &peeked, horon_submit);
-    if (request)
-        ((struct horon_py_request *)request)->result = Py_NewRef(args[ARG_DST]);
-    return request;
+    return begin(set, args, nargs, horon_submit);
 }
 
 PyObject *horon_py_prepare(const struct horon_py_set *set, PyObject *const *args, Py_ssize_t nargs)
 {
-    PyObject *request = begin(set, args, nargs, NULL, horon_prepare);
+    PyObject *request = begin(set, args, nargs, horon_prepare);
     if (request)
         ((struct horon_py_request *)request)->prepared = true;
     return request;
@@ -105,7 +76,7 @@ static int parse_group(const struct horon_py_set *set, PyObject *group,
         Py_ssize_t nargs = item && PyTuple_Check(item) ? PyTuple_Size(item) : 0;
         for (Py_ssize_t i = 0; i < nargs && i < ARG_COUNT; i++)
             args[i] = PyTuple_GetItem(item, i);
-        if (horon_py_operation_init(&ops[*n_out], set, args, nargs, NULL) < 0)
+        if (horon_py_operation_init(&ops[*n_out], set, args, nargs) < 0)
             return -1;
         ops[*n_out].desc.process_set = set->id;
         descs[*n_out] = ops[*n_out].desc;
@@ -119,8 +90,7 @@ static PyObject *wrap_group(const struct horon_py_set *set, struct horon_py_oper
 {
     PyObject *list = PyList_New(n);
     for (Py_ssize_t i = 0; i < n; i++) {
-        PyObject *request =
-            wrap_request(set, set->context->state->request_type, &ops[i], handles[i]);
+        PyObject *request = wrap_request(set, &ops[i], handles[i]);
         if (!list || !request || PyList_SetItem(list, i, request) < 0) {
             Py_CLEAR(list);
             if (request)

@@ -17,6 +17,20 @@ static struct horon_py_set *set_of(PyObject *self)
     return &((struct horon_py_team_object *)self)->set;
 }
 
+bool horon_py_set_of(struct horon_py_state *state, PyObject *team, struct horon_py_set *set_out)
+{
+    if (Py_TYPE(team) == state->team_type) {
+        *set_out = *set_of(team);
+        return true;
+    }
+    if (Py_TYPE(team) == state->context_type) {
+        *set_out = horon_py_job_of(team);
+        return true;
+    }
+    PyErr_SetString(PyExc_TypeError, "neither a horon.Context nor a horon.Team");
+    return false;
+}
+
 /* ---- Process sets of a context ---- */
 
 /* @return what the ranks of a set are, as a tuple */
@@ -182,11 +196,6 @@ static PyObject *team_submit(PyObject *self, PyObject *const *args, Py_ssize_t n
     return horon_py_submit(set_of(self), args, nargs);
 }
 
-static PyObject *team_submit_plain(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
-{
-    return horon_py_submit_plain(set_of(self), args, nargs);
-}
-
 static PyObject *team_prepare(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
 {
     return horon_py_prepare(set_of(self), args, nargs);
@@ -279,7 +288,6 @@ static PyGetSetDef members[] = {
 
 static PyMethodDef methods[] = {
     {"submit", FASTCALL(team_submit), "As Context.submit(); root is a number in the process set."},
-    {"submit_plain", FASTCALL(team_submit_plain), "As Context.submit_plain()."},
     {"prepare", FASTCALL(team_prepare), "As Context.prepare()."},
     {"submit_group", team_submit_group, METH_O, "As Context.submit_group()."},
     {"operation", team_operation, METH_VARARGS, "As Context.operation()."},

@@ -11,7 +11,6 @@ import torch
 from horon import _horon
 from horon._staging import Handle, Staged
 from horon._verbs import ALLREDUCE, Verbs
-from horon._world import Adasum
 
 _TORCH_NAMES = {
     "float8_e4m3": "float8_e4m3fn",
@@ -37,8 +36,6 @@ _NAMED = {str(dtype).removeprefix("torch."): dtype for dtype in (*_DTYPES, *_LEN
 
 # Newer tensors tell their address through DLPack's exchange API, at a tenth of data_ptr()'s cost
 _HAS_EXCHANGE = hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
-_PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter)
-_STRIDED = torch.strided
 
 try:  # tells autograd that a tensor was changed behind its back; torch 2.1
     from torch.autograd.graph import increment_version as increment_version
@@ -203,31 +200,31 @@ def _stage_summand(tensor, in_place):
 class _TorchVerbs(Verbs):
     joins_as_horovod = True
 
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.plain = _horon.PlainTensors(
+            types=(torch.Tensor, torch.nn.Parameter),
+            is_marked=torch.Tensor.is_neg,
+            memory_of=memory_of,
+            make_room=None if self.is_in_place else torch.empty_like,
+            changed=increment_version,
+        )
+
     def begin(
         self, team, verb, name, tensor, op=0, root=0, prescale=1.0, postscale=1.0, splits=None
     ):
         """The quick way for a tensor that the extension takes as it is: nothing is staged."""
-        if (
-            _HAS_EXCHANGE
-            and type(tensor) in _PLAIN_TYPES
-            and tensor.layout is _STRIDED
-            and op is not Adasum
-            and verb.like_input
-            and not tensor.is_neg()
-        ):
-            output = tensor if self.is_in_place else torch.empty_like(tensor)
-            keep = memory_of(tensor)
-            request = team.submit_plain(
-                verb.code, name, tensor, output, op, root, prescale, postscale, 0, None, None, keep
-            )
-            if request is not None:
-                if self.is_in_place:
-                    increment_version(tensor)
-                if not verb.needs_all:
-                    return request  # which is its own handle
-                handle = Handle(team, None, None, [request], output)
-                return self.watched(handle, team, verb, (name,))
+        if verb.like_input:
+            handle = self.plain.begin(team, verb.code, name, tensor, op, root, prescale, postscale)
+            if handle is not None:  # whose end is all that it needs, but for some verbs
+                return (
+                    handle if not verb.needs_all else self._watched_plain(handle, team, verb, name)
+                )
         return super().begin(team, verb, name, tensor, op, root, prescale, postscale, splits)
+
+    def _watched_plain(self, handle, team, verb, name):
+        whole = Handle(team, None, lambda requests: requests[0].wait(), [handle])
+        return self.watched(whole, team, verb, (name,))
 
 
 def _integers(rows, splits):

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PlainTensors of the extension: what it declines, and what it does if the framework raises."""
+
+import horon
+import pytest
+from horon import _horon
+
+torch = pytest.importorskip("torch")
+
+
+LIMIT = 1000  # operations that another one may take to end
+
+
+class Subclass(torch.Tensor):
+    pass
+
+
+class Sulks(Exception):
+    pass
+
+
+def sulk(_):
+    raise Sulks
+
+
+def plain_tensors(**other):
+    hooks = {
+        "types": (torch.Tensor,),
+        "is_marked": torch.Tensor.is_neg,
+        "memory_of": torch.Tensor.untyped_storage,
+        "make_room": torch.empty_like,
+        "changed": lambda _: None,
+    }
+    return _horon.PlainTensors(**{**hooks, **other})
+
+
+def begin(plain, tensor, verb=_horon.ALLREDUCE, name="a", numbers=(_horon.SUM, 0, 1.0, 1.0)):
+    return plain.begin(horon._world.context(), verb, name, tensor, *numbers)
+
+
+def rank_declines():
+    horon.init()
+    plain, ones = plain_tensors(), torch.ones(4)
+    others = (
+        [1.0],
+        ones.as_subclass(Subclass),
+        ones.to_sparse(),
+        ones.to("meta"),
+        torch.ones(4, 4).t(),
+        torch.zeros(2, dtype=torch.complex64),
+        torch.view_as_complex(torch.ones(3, 2)).conj().imag,
+    )
+    for tensor in others:
+        assert begin(plain, tensor) is None
+    assert begin(plain, ones, verb=_horon.ALLGATHER) is None
+    assert begin(plain, ones, verb=77) is None
+    for name in (7, "a\0b", "\ud800"):
+        assert begin(plain, ones, name=name) is None
+    for numbers in ((_horon.ADASUM, 0, 1.0, 1.0), (-1, 0, 1.0, 1.0), (0, "root", 1.0, 1.0)):
+        assert begin(plain, ones, numbers=numbers) is None
+    for room in (lambda _: torch.ones(3), lambda tensor: tensor.double(), lambda _: None):
+        assert begin(plain_tensors(make_room=room), ones) is None
+    with pytest.raises(TypeError, match=r"neither a horon\.Context nor a horon\.Team"):
+        plain.begin(None, _horon.ALLREDUCE, "a", ones, 0, 0, 1.0, 1.0)
+    with pytest.raises(TypeError, match="takes 8 arguments"):
+        plain.begin(horon._world.context())
+    assert begin(plain, ones).wait().tolist() == [horon.size()] * 4  # no name is in use
+
+
+def test_what_is_declined_has_not_begun(run_ranks):
+    run_ranks(2, rank_declines)
+
+
+def rank_raises():
+    horon.init()
+    for hook in ("is_marked", "memory_of", "make_room"):
+        with pytest.raises(Sulks):
+            begin(plain_tensors(**{hook: sulk}), torch.ones(4))
+    tensor = torch.ones(4)
+    in_place = plain_tensors(make_room=None)
+    with pytest.raises(Sulks):
+        begin(plain_tensors(make_room=None, changed=sulk), tensor)
+    for _ in range(LIMIT):  # it goes on, and nobody holds its handle
+        assert begin(in_place, torch.ones(1), name="b").wait().tolist() == [horon.size()]
+        if tensor.tolist() == [horon.size()] * 4:
+            break
+    assert tensor.tolist() == [horon.size()] * 4
+
+
+def test_what_the_framework_raises_comes_through(run_ranks):
+    run_ranks(2, rank_raises)
+
+
+def rank_closed_meanwhile():
+    horon.init()
+
+    def leave(tensor):
+        horon.shutdown()
+        return tensor.untyped_storage()
+
+    with pytest.raises(horon.HorovodInternalError, match="horon has been shut down"):
+        begin(plain_tensors(memory_of=leave), torch.ones(4))
+
+
+def test_the_framework_may_close_the_context(run_ranks):
+    run_ranks(1, rank_closed_meanwhile)
