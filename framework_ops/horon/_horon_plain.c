@@ -117,8 +117,7 @@ static PyObject *submit(const struct plain_tensors *self, const struct horon_py_
         return horon_py_raise_refused(self->state, status, context->handle);
     PyObject *keep = one->keep;
     one->keep = NULL;
-    PyObject *object =
-        horon_py_request_new(context, self->state->plain_type, handle, &one->src, keep);
+    PyObject *object = horon_py_request_new(context, self->state->plain_type, handle, keep);
     struct horon_py_request *request = (struct horon_py_request *)object;
     if (request) {
         request->size = set->size;

@@ -19,8 +19,7 @@
 #define SLICE_MS 100
 
 PyObject *horon_py_request_new(struct horon_py_context *context, PyTypeObject *type,
-                               horon_request_t *handle, const struct horon_py_tensor *tensor,
-                               PyObject *keep)
+                               horon_request_t *handle, PyObject *keep)
 {
     allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     struct horon_py_request *request = (struct horon_py_request *)alloc(type, 0);
@@ -31,8 +30,6 @@ PyObject *horon_py_request_new(struct horon_py_context *context, PyTypeObject *t
     request->context = (struct horon_py_context *)Py_NewRef((PyObject *)context);
     request->handle = handle;
     request->keep = keep;
-    horon_py_tensor_copy(&request->tensor, tensor);
-    request->tensor.keep = NULL;
     return (PyObject *)request;
 }
 
@@ -89,6 +86,7 @@ static void request_dealloc(PyObject *self)
     PyObject_GC_UnTrack(self);
     horon_py_request_let_go(request);
     PyMem_Free(request->template);
+    PyMem_Free(request->gathered);
     Py_XDECREF(request->result);
     Py_XDECREF((PyObject *)request->context);
     ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
@@ -343,7 +341,7 @@ static PyObject *request_output(PyObject *self, PyObject *ignored)
     struct horon_py_context *context = request->context;
     if (!horon_py_request_has_handle(request))
         return NULL;
-    if (!request->gathers)
+    if (!request->gathered)
         return PyErr_Format(PyExc_ValueError,
                             "only what the ranks decide the size of is an output");
     int32_t size = request->size;
@@ -362,9 +360,10 @@ static PyObject *request_output(PyObject *self, PyObject *ignored)
         horon_py_raise_refused(context->state, status, context->handle);
         goto done;
     }
-    int32_t ndim = request->tensor.ndim ? request->tensor.ndim : 1;
+    const struct horon_py_tensor *input = request->gathered;
+    const int32_t ndim = input->ndim ? input->ndim : 1;
     uint64_t shape[HORON_PY_NDIM_MAX];
-    memcpy(shape, request->tensor.shape, (size_t)ndim * sizeof shape[0]);
+    memcpy(shape, input->shape, (size_t)ndim * sizeof shape[0]);
     shape[0] = 0;
     for (int32_t i = 0; i < size; i++) {
         PyObject *number = PyLong_FromUnsignedLongLong(rows[i]);
@@ -372,7 +371,7 @@ static PyObject *request_output(PyObject *self, PyObject *ignored)
             goto done;
         shape[0] += rows[i];
     }
-    array = horon_py_array_over(context->state, data, request->tensor.dtype, ndim, shape, request);
+    array = horon_py_array_over(context->state, data, input->dtype, ndim, shape, request);
     if (array)
         result = PyTuple_Pack(2, array, list);
 done:

@@ -8,6 +8,7 @@
 /* What start() of an operation with moving buffers needs to prepare it anew. */
 struct horon_py_template {
     horon_descriptor_t desc;
+    struct horon_py_tensor tensor; /* the last that it was prepared on; its keep is NULL */
     char name[HORON_NAME_BYTES_MAX + 1];
 };
 
@@ -16,21 +17,19 @@ struct horon_py_request {
     horon_request_t *handle;            /* NULL: released, or an operation not started yet */
     PyObject *keep;                     /* owned: buffers in use; NULL once the end was seen */
     PyObject *result;                   /* owned, of a PlainHandle: what wait() gives; or NULL */
-    struct horon_py_tensor tensor;      /* src; its keep is NULL */
+    struct horon_py_tensor *gathered;   /* owned: the input, if output() has rows; or NULL */
     struct horon_py_template *template; /* not NULL: made by Context.operation() */
     int32_t size;                       /* ranks that take part */
     int waiters;                        /* calls of wait(), also while a signal's handler runs */
     int arrays;                         /* alive, over the output */
     horon_request_t *lent;              /* released, but its output is an array's; or NULL */
     bool prepared;
-    bool gathers;      /* output() has rows */
     bool gathers_into; /* keep has its output: the caller gave dst */
 };
 
 /* A new Request, or PlainHandle, by its @p type; takes handle and keep also when it fails. */
 PyObject *horon_py_request_new(struct horon_py_context *context, PyTypeObject *type,
-                               horon_request_t *handle, const struct horon_py_tensor *tensor,
-                               PyObject *keep);
+                               horon_request_t *handle, PyObject *keep);
 /* @return whether @p into, which takes begun requests, is a list or NULL; else with an exception */
 bool horon_py_request_may_go_into(PyObject *into);
 /* One of the arrays over its output is gone. */

@@ -110,7 +110,7 @@ static horon_status_t prepare_again(struct horon_py_request *request,
         return status;
     horon_py_request_let_go(request);
     request->handle = handle;
-    horon_py_tensor_copy(&request->tensor, tensor);
+    horon_py_tensor_copy(&request->template->tensor, tensor);
     return HORON_OK;
 }
 
@@ -138,7 +138,7 @@ PyObject *horon_py_request_start_on(PyObject *self, PyObject *const *args, Py_ss
     if (context->limbo)
         horon_py_context_sweep(context);
     horon_status_t status = HORON_OK;
-    if (!request->handle || !same_place(&tensor, &request->tensor)) {
+    if (!request->handle || !same_place(&tensor, &request->template->tensor)) {
         if (request->waiters) /* it has ended, but they still look at the handle */
             return horon_py_request_raise_waited_for();
         status = prepare_again(request, &tensor);

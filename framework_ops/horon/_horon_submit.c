@@ -8,21 +8,34 @@
 
 #include <string.h>
 
+/* For output(). @return false with an exception */
+static bool note_input(struct horon_py_request *request, const struct horon_py_operation *op)
+{
+    request->gathers_into = op->desc.dst;
+    request->gathered = PyMem_Malloc(sizeof *request->gathered);
+    if (!request->gathered) {
+        PyErr_NoMemory();
+        return false;
+    }
+    horon_py_tensor_copy(request->gathered, &op->src);
+    request->gathered->keep = NULL;
+    return true;
+}
+
 /* The request takes the kept objects from the operation. */
 static PyObject *wrap_request(const struct horon_py_set *set, struct horon_py_operation *op,
                               horon_request_t *handle)
 {
     PyObject *keep = op->keep;
     op->keep = NULL;
-    PyObject *object = horon_py_request_new(set->context, set->context->state->request_type, handle,
-                                            &op->src, keep);
+    PyObject *object =
+        horon_py_request_new(set->context, set->context->state->request_type, handle, keep);
     struct horon_py_request *request = (struct horon_py_request *)object;
-    if (request) {
+    if (request)
         request->size = set->size;
-        request->gathers = op->verb->output == HORON_PY_OUTPUT_ROWS;
-        request->gathers_into = request->gathers && op->desc.dst;
-    }
-    if (request && op->into && PyList_Append(op->into, object) < 0)
+    if (request && op->verb->output == HORON_PY_OUTPUT_ROWS && !note_input(request, op))
+        Py_CLEAR(object);
+    if (object && op->into && PyList_Append(op->into, object) < 0)
         Py_CLEAR(object);
     return object;
 }
@@ -159,9 +172,7 @@ PyObject *horon_py_operation_of(const struct horon_py_set *set, PyObject *args)
     template->desc = desc;
     template->desc.name = template->name;
     template->desc.process_set = set->id;
-    static const struct horon_py_tensor none;
-    PyObject *request =
-        horon_py_request_new(context, context->state->request_type, NULL, &none, NULL);
+    PyObject *request = horon_py_request_new(context, context->state->request_type, NULL, NULL);
     if (request)
         ((struct horon_py_request *)request)->template = template;
     else
@@ -172,12 +183,11 @@ PyObject *horon_py_operation_of(const struct horon_py_set *set, PyObject *args)
 PyObject *horon_py_join(const struct horon_py_set *set)
 {
     struct horon_py_context *context = set->context;
-    static const struct horon_py_tensor none;
     horon_request_t *handle = NULL;
     if (!horon_py_is_open(context))
         return NULL;
     horon_status_t status = horon_join(context->handle, set->id, &handle);
     if (status != HORON_OK)
         return horon_py_raise_refused(context->state, status, context->handle);
-    return horon_py_request_new(context, context->state->request_type, handle, &none, NULL);
+    return horon_py_request_new(context, context->state->request_type, handle, NULL);
 }
