@@ -5,6 +5,7 @@ import contextlib
 import os
 import pathlib
 import re
+import select
 import shlex
 import signal
 import subprocess
@@ -97,7 +98,11 @@ class Job:
 
     def wait_for_output(self, pattern, count=1):
         """Reads standard output until @p pattern was seen @p count times. @return the matches"""
+        end = time.monotonic() + DEADLINE
         while len(found := re.findall(pattern, self.out)) < count:
+            left = max(0, end - time.monotonic())
+            there, _, _ = select.select([self.process.stdout], [], [], left)
+            assert there, f"in vain waited for {count} x {pattern!r}: {self.out!r}"
             piece = os.read(self.process.stdout.fileno(), 65536)
             assert piece, f"output ended without {count} x {pattern!r}: {self.out!r}"
             self.out += piece
