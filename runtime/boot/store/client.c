@@ -67,6 +67,7 @@ struct horon_store {
     uint32_t round;                   /* its number; one more once its answer is here */
     enum round_state round_state;
     struct horon_timer late;   /* while asked */
+    uint64_t asked_ns;         /* when the server was asked which ranks are missing; 0: not yet */
     struct horon_blobs answer; /* while answered */
     bool whole;                /* error.text says it all */
     struct horon_error error;
@@ -228,7 +229,9 @@ static bool send_frame(struct horon_store *store, enum horon_store_frame type, c
 
 static void late_due(void *arg)
 {
-    send_frame(arg, HORON_STORE_LATE, NULL, 0);
+    struct horon_store *store = arg;
+    send_frame(store, HORON_STORE_LATE, NULL, 0);
+    store->asked_ns = horon_clock_ns();
 }
 
 horon_status_t horon_store_put(struct horon_store *store, enum horon_store_put put,
@@ -249,9 +252,15 @@ horon_status_t horon_store_put(struct horon_store *store, enum horon_store_put p
     assert(out.ok);
     send_letter(store, letter);
     move_round(store, ROUND_ASKED);
+    store->asked_ns = 0;
     if (deadline_ns != UINT64_MAX && store->state != CLIENT_FAILED)
         horon_pump_timer(store->options.self.pump, &store->late, deadline_ns);
     return HORON_OK;
+}
+
+uint64_t horon_store_asked_ns(const struct horon_store *store)
+{
+    return store->asked_ns;
 }
 
 horon_status_t horon_store_failed(const struct horon_store *store, bool *whole_out,

@@ -56,6 +56,9 @@ horon_status_t horon_store_open(const struct horon_store_options *options,
 horon_status_t horon_store_put(struct horon_store *store, enum horon_store_put put,
                                const void *blob, size_t bytes, uint64_t deadline_ns,
                                struct horon_error *error);
+/** @return when the server was asked which ranks are missing, which may be long after the deadline
+ * if this process stood still; 0: it was not yet */
+uint64_t horon_store_asked_ns(const struct horon_store *store);
 
 /**
  * To be asked while waiting for whatever.
