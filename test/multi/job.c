@@ -90,19 +90,26 @@ void job_start(struct job *job, int size, const char *const *settings, job_work_
     }
 }
 
-static int next_report(struct job *job, int rank, int timeout_ms, struct job_report *report)
+/* Time is looked at so often, and counts as so much at most: more has passed only where this
+ * process stood still, and mostly the others with it, as the host of a virtual machine may have it.
+ */
+#define LOOK_MS 20
+#define LOOK_MS_MAX 100
+
+/* @param left_ms what is left of the limit; the time that was waited is taken from it */
+static int next_report(struct job *job, int rank, int64_t *left_ms, struct job_report *report)
 {
     struct pollfd ready = {.fd = job->pipes[rank], .events = POLLIN};
-    int64_t deadline = now_ms() + timeout_ms;
-    for (;;) {
-        int64_t left = deadline - now_ms();
-        int found = poll(&ready, 1, left > 0 ? (int)left : 0);
-        if (found < 0 && errno == EINTR)
-            continue;
-        if (found <= 0)
-            return -1;
-        return read(job->pipes[rank], report, sizeof *report) == sizeof *report ? 0 : -1;
-    }
+    int found;
+    do {
+        const int64_t begun = now_ms(), look = *left_ms < LOOK_MS ? *left_ms : LOOK_MS;
+        found = poll(&ready, 1, look > 0 ? (int)look : 0);
+        const int64_t passed = now_ms() - begun;
+        *left_ms -= passed < LOOK_MS_MAX ? passed : LOOK_MS_MAX;
+    } while ((found < 0 && errno == EINTR) || (found == 0 && *left_ms > 0));
+    if (found <= 0)
+        return -1;
+    return read(job->pipes[rank], report, sizeof *report) == sizeof *report ? 0 : -1;
 }
 
 static void explain_silence(const struct job *job, int rank, int64_t waited_ms)
@@ -115,12 +122,11 @@ static void explain_silence(const struct job *job, int rank, int64_t waited_ms)
             how, end.si_pid ? end.si_status : job->pids[rank]);
 }
 
-int job_report_of(struct job *job, int rank, int timeout_ms, struct job_report *report)
+int job_report_within(struct job *job, int rank, int64_t *left_ms, struct job_report *report)
 {
     const int64_t begun = now_ms();
     do {
-        const int64_t left = begun + timeout_ms - now_ms();
-        if (next_report(job, rank, left > 0 ? (int)left : 0, report) != 0) {
+        if (next_report(job, rank, left_ms, report) != 0) {
             explain_silence(job, rank, now_ms() - begun);
             return -1;
         }
@@ -128,11 +134,18 @@ int job_report_of(struct job *job, int rank, int timeout_ms, struct job_report *
     return 0;
 }
 
+int job_report_of(struct job *job, int rank, int timeout_ms, struct job_report *report)
+{
+    int64_t left_ms = timeout_ms;
+    return job_report_within(job, rank, &left_ms, report);
+}
+
 void job_wait_joined(struct job *job)
 {
     struct job_report report;
     for (int rank = 0; rank < job->size; rank++) {
-        int got = next_report(job, rank, 60000, &report);
+        int64_t left_ms = 60000;
+        int got = next_report(job, rank, &left_ms, &report);
         if (got == 0 && report.status != HORON_IN_PROGRESS)
             fprintf(stderr, "rank %d did not join: %s\n", rank, report.text);
         assert(got == 0);

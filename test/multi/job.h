@@ -41,6 +41,9 @@ void job_wait_joined(struct job *job);
 /** Waits for the report of a rank. @return 0, or -1 if it ended without one or @p timeout_ms passed
  */
 int job_report_of(struct job *job, int rank, int timeout_ms, struct job_report *report);
+/** Likewise, with one limit for several: takes the time that it has waited from @p left_ms. Time in
+ * which the machine stood still is not counted. */
+int job_report_within(struct job *job, int rank, int64_t *left_ms, struct job_report *report);
 /** Waits for all ranks to exit, kills those that did not in @p timeout_ms. @return how many it
  * killed */
 int job_end(struct job *job, int timeout_ms);

@@ -93,7 +93,7 @@ static int64_t kill_one(int size, int victim, bool joined, long after_ns,
 {
     struct job job;
     char named[96];
-    const int64_t limit_ms = patience_ms(joined ? FAIL_MS : JOIN_MS + LAST_ROUND_MS + FAIL_MS);
+    int64_t left_ms = patience_ms(joined ? FAIL_MS : JOIN_MS + LAST_ROUND_MS + FAIL_MS);
     job_start(&job, size, settings, work_for_ever, NULL);
     if (joined)
         job_wait_joined(&job);
@@ -105,7 +105,7 @@ static int64_t kill_one(int size, int victim, bool joined, long after_ns,
         struct job_report report = {0};
         if (rank == victim)
             continue;
-        int got = job_report_of(&job, rank, (int)(killed + limit_ms - now_ms()), &report);
+        int got = job_report_within(&job, rank, &left_ms, &report);
         if (got != 0 || !strstr(report.text, named))
             fprintf(stderr, "victim %d after %ld ns, rank %d says: got %d status %d '%s'\n", victim,
                     after_ns, rank, got, report.status, report.text);
