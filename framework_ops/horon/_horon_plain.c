@@ -15,7 +15,7 @@ struct plain_tensors {
     PyObject_HEAD struct horon_py_state *state;
     PyObject *types;     /* a tuple: no tensor of another type is plain */
     PyObject *is_marked; /* (tensor) -> whether its elements mean something else than they are */
-    PyObject *memory_of; /* (tensor) -> what keeps its elements where they are */
+    PyObject *memory_of; /* (tensor) -> what keeps its elements where they are; or raises */
     PyObject *make_room; /* (tensor) -> another one like it; None: operations are in place */
     PyObject *changed;   /* (tensor) is told what horon writes in place; its result is dropped */
 };
@@ -38,6 +38,16 @@ static int ask(PyObject *function, PyObject *tensor)
     return yes;
 }
 
+/* The way with staging meets what was raised here again, and says what it is about.
+ * @return 0, or -1: it is no error but an interruption */
+static int decline_exception(void)
+{
+    if (!PyErr_ExceptionMatches(PyExc_Exception))
+        return -1;
+    PyErr_Clear();
+    return 0;
+}
+
 static bool is_of(PyObject *types, PyObject *tensor)
 {
     const PyObject *type = (PyObject *)Py_TYPE(tensor);
@@ -57,11 +67,16 @@ static int peek(struct horon_py_state *state, PyObject *object, struct horon_py_
     return is_complex ? 0 : taken;
 }
 
-/* Sets the input. @return as peek() */
+/* What keeps the elements is taken before it is looked where they are, and nobody's code runs in
+ * between: other threads may give the tensor other elements at any time later.
+ * @return as peek() */
 static int take_input(const struct plain_tensors *self, PyObject *tensor, struct beginning *one)
 {
     if (!is_of(self->types, tensor))
         return 0;
+    one->keep = PyObject_CallFunctionObjArgs(self->memory_of, tensor, NULL);
+    if (!one->keep)
+        return decline_exception();
     const int taken = peek(self->state, tensor, &one->src);
     if (taken != 1)
         return taken;
@@ -72,22 +87,20 @@ static int take_input(const struct plain_tensors *self, PyObject *tensor, struct
     return 1;
 }
 
-/* Sets the output, and what keeps both buffers. @return as peek() */
+/* Behind take_input(). @return as peek() */
 static int make_output(const struct plain_tensors *self, PyObject *tensor, struct beginning *one)
 {
-    const bool in_place = self->make_room == Py_None;
-    one->output =
-        in_place ? Py_NewRef(tensor) : PyObject_CallFunctionObjArgs(self->make_room, tensor, NULL);
-    PyObject *memory =
-        one->output ? PyObject_CallFunctionObjArgs(self->memory_of, tensor, NULL) : NULL;
-    if (memory)
-        one->keep = in_place ? Py_NewRef(memory) : PyTuple_Pack(2, memory, one->output);
-    Py_XDECREF(memory);
-    if (!one->keep)
-        return -1;
-    one->desc.dst = one->src.data;
-    if (in_place)
+    if (self->make_room == Py_None) {
+        one->output = Py_NewRef(tensor);
+        one->desc.dst = one->src.data;
         return 1;
+    }
+    one->output = PyObject_CallFunctionObjArgs(self->make_room, tensor, NULL);
+    PyObject *both = one->output ? PyTuple_Pack(2, one->keep, one->output) : NULL;
+    if (!both)
+        return -1;
+    Py_DECREF(one->keep);
+    one->keep = both;
     const int taken = peek(self->state, one->output, &one->dst);
     if (taken != 1)
         return taken;
@@ -128,15 +141,12 @@ static PyObject *submit(const struct plain_tensors *self, const struct horon_py_
     return object;
 }
 
-/* @return 1 done, 0 declined: the way with staging refuses them and says why; -1 otherwise */
+/* @return as peek() */
 static int parse_numbers(PyObject *const *args, Py_ssize_t nargs, horon_descriptor_t *desc)
 {
-    if (horon_py_operation_parse_numbers(args, nargs, desc) == 0)
-        return horon_py_verb_row(desc->verb)->output == HORON_PY_OUTPUT_LIKE_INPUT;
-    if (!PyErr_ExceptionMatches(PyExc_Exception))
-        return -1;
-    PyErr_Clear();
-    return 0;
+    if (horon_py_operation_parse_numbers(args, nargs, desc) < 0)
+        return decline_exception();
+    return horon_py_verb_row(desc->verb)->output == HORON_PY_OUTPUT_LIKE_INPUT;
 }
 
 enum { BEGIN_TEAM, BEGIN_VERB, BEGIN_NAME, BEGIN_TENSOR, BEGIN_COUNT = 8 };

@@ -228,8 +228,8 @@ static PyObject *request_wait(PyObject *self, PyObject *const *args, Py_ssize_t 
     if (nargs + n_names > 1 ||
         (n_names && PyUnicode_CompareWithASCIIString(PyTuple_GetItem(names, 0), "timeout") != 0))
         return PyErr_Format(PyExc_TypeError, "wait() takes at most a timeout");
-    if (!horon_py_request_has_handle(request) ||
-        parse_timeout(nargs + n_names ? args[0] : NULL, &deadline_ms) < 0)
+    if (parse_timeout(nargs + n_names ? args[0] : NULL, &deadline_ms) < 0 ||
+        !horon_py_request_has_handle(request)) /* to read a number may run any Python code */
         return NULL;
     horon_status_t status = wait_for_end(request, deadline_ms);
     if (status == HORON_IN_PROGRESS)

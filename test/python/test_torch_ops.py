@@ -284,6 +284,9 @@ def rank_wrong_arguments():
         with pytest.raises(ValueError, match=r"share an address.* clone\(\) makes"):
             call(expanded)
     assert hvd.allreduce(expanded, op=hvd.Sum).tolist() == [2.0] * 3
+    nothing = torch.empty(0, 1).expand(0, 3)  # and so no elements that share one
+    assert hvd.allreduce_(nothing) is nothing
+    assert hvd.grouped_allreduce_([nothing])[0] is nothing
     with pytest.raises(ValueError, match="strided; allreduce_async"):
         hvd.sparse_allreduce_async(torch.eye(2))
     with pytest.raises(ValueError, match="sparse COO tensor, not list"):

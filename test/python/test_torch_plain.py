@@ -8,6 +8,7 @@ from horon import _horon
 torch = pytest.importorskip("torch")
 
 
+LARGE = 1 << 24  # so large that a late look at it, once it is freed, ends the process
 LIMIT = 1000  # operations that another one may take to end
 
 
@@ -73,7 +74,8 @@ def test_what_is_declined_has_not_begun(run_ranks):
 
 def rank_raises():
     horon.init()
-    for hook in ("is_marked", "memory_of", "make_room"):
+    assert begin(plain_tensors(memory_of=sulk), torch.ones(4)) is None  # a kind that has none
+    for hook in ("is_marked", "make_room"):
         with pytest.raises(Sulks):
             begin(plain_tensors(**{hook: sulk}), torch.ones(4))
     tensor = torch.ones(4)
@@ -89,6 +91,29 @@ def rank_raises():
 
 def test_what_the_framework_raises_comes_through(run_ranks):
     run_ranks(2, rank_raises)
+
+
+def rank_given_other_elements(hook, in_place):
+    horon.init()
+
+    def give(tensor):
+        tensor.data = torch.zeros(LARGE)  # as another thread may, where torch lets go of the GIL
+        return False if hook == "is_marked" else torch.empty(LARGE)
+
+    hooks = ({"make_room": None} if in_place else {}) | {hook: give}
+    tensor = torch.ones(LARGE)
+    result = begin(plain_tensors(**hooks), tensor).wait()
+    if not in_place:
+        assert (result == horon.size()).all()
+    assert (tensor == 0).all()
+
+
+@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize(
+    ("hook", "in_place"), [("is_marked", True), ("is_marked", False), ("make_room", False)]
+)
+def test_elements_stay_where_they_were_seen(run_ranks, n, hook, in_place):
+    run_ranks(n, rank_given_other_elements, hook, in_place)
 
 
 def rank_closed_meanwhile():

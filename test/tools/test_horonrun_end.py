@@ -129,8 +129,8 @@ def test_signals_end_the_job_with_128_and_their_number():
         assert "ending all ranks" in err
 
 
-# A rank that takes long to clean up once it is interrupted, and is not disturbed. It sleeps by bits:
-# Python hears of a signal that comes just before a call only when that returns.
+# A rank that takes long to clean up once it is interrupted, and is not disturbed. It sleeps by
+# bits: Python hears of a signal that comes just before a call only when that returns.
 CLEANS_UP = """
 import os, sys, time
 try:

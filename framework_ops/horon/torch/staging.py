@@ -78,7 +78,7 @@ def dtype_named(name):
 
 def _shares_elements(tensor):
     """Whether several of its elements lie at one address, as expand() has it."""
-    return any(
+    return tensor.numel() > 0 and any(
         stride == 0 for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1
     )
 
