@@ -50,6 +50,29 @@ def test_a_tensor_given_other_elements_in_flight(run_ranks, grouped):
     run_ranks(2, rank_given_other_elements, grouped)
 
 
+def rank_given_other_elements_meanwhile():
+    """Another thread gives them just when the tensor is staged."""
+    numpy = pytest.importorskip("numpy")
+    from horon.torch import staging
+
+    def give(tensor):
+        tensor.data = torch.zeros(4)
+
+    hvd.init()
+    memory = numpy.ones(4, "f")
+    tensor = torch.from_numpy(memory)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(staging, "increment_version", give)
+        handle = hvd.grouped_allreduce_async_([tensor], name="t", op=hvd.Sum)
+    (result,) = handle.wait()
+    assert result is tensor and tensor.tolist() == [0.0] * 4
+    assert memory.tolist() == [2.0] * 4  # where it was, which is what is kept
+
+
+def test_a_tensor_given_other_elements_as_it_begins(run_ranks):
+    run_ranks(2, rank_given_other_elements_meanwhile)
+
+
 def tensors_alive():
     """Those that may be in flight: another one is staged through a copy."""
     tensors = [one for one in gc.get_objects() if type(one) is torch.Tensor]

@@ -90,7 +90,8 @@ def describe(value):
 
 
 def check(tensor, verb):
-    """-> the tensor, as autograd does not see it"""
+    """-> a tensor over the same elements that autograd does not see, and that no other thread can
+    give others"""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"a torch.Tensor is needed, not {describe(tensor)}")
     if tensor.is_nested:
@@ -104,7 +105,7 @@ def check(tensor, verb):
         raise ValueError("a tensor with elements is needed, not one on the meta device")
     if tensor.dtype not in _DTYPES and (verb.reduces or tensor.dtype not in _LENT):
         raise ValueError(f"tensors of {tensor.dtype} cannot be {verb.done}")
-    return tensor.detach() if tensor.requires_grad else tensor
+    return tensor.detach()
 
 
 def _check_in_place(tensor):
