@@ -2,7 +2,7 @@
 /*
  * All ranks stand still while they join, as on a machine that is suspended, or in a job that is
  * stopped: when they go on, every limit has passed. The one that looks first has to wait for the
- * one that knows who is missing.
+ * one that knows which rank is missing.
  */
 #undef NDEBUG
 #include "boots.h"
