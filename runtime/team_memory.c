@@ -215,13 +215,27 @@ static void take_note(struct horon_context_team *team, struct horon_early_note *
     horon_context_team_fail(team, &why);
 }
 
+/* It comes once: the team would be waited for in vain, and another rank be blamed. */
+static void lose_early(struct horon_context *ctx, const struct horon_early_note *came)
+{
+    const int rank = horon_topology_rank_here(&ctx->boot.topology, came->process);
+    struct horon_error why;
+    horon_error_set(&why, HORON_ERR_MEMORY,
+                    "memory of team %u from rank %d (%s) came before the team was made here, and "
+                    "%s to note it",
+                    came->note.team, rank, ctx->boot.profiles[rank].name,
+                    ctx->teams.early_count < EARLY_NOTES_MAX ? "no memory was left"
+                                                             : "there is too much of it");
+    horon_error_blame(&why, HORON_CAUSE_NONE, ctx->boot.topology.rank, -1);
+    horon_engine_fail(ctx->engine, &why);
+}
+
 static void keep_early(struct horon_context *ctx, struct horon_early_note *came)
 {
     struct horon_early_note *early =
         ctx->teams.early_count < EARLY_NOTES_MAX ? horon_alloc(sizeof *early) : NULL;
     if (!early) {
-        HORON_LOG_WARN(&ctx->log, "memory of team %u, which is not here, was refused",
-                       came->note.team);
+        lose_early(ctx, came);
         return;
     }
     horon_fd_close(&came->map.fd);

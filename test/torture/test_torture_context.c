@@ -8,6 +8,8 @@
 #undef NDEBUG
 #include "../runtime/boot/boots.h"
 #include "alloc_failing.h"
+#include "host/note.h"
+#include "team_state.h"
 #include "teams.h"
 
 #include <horon/horon.h>
@@ -436,6 +438,36 @@ static void test_torture_context_joined_by_sockets_names_or_goes_on(void **state
     torture_joined(2, "SHM=0", 11);
 }
 
+/* Memory of a team comes to rank 1 before it makes the team, and it cannot even note that. */
+static void lose_early_memory(struct member *self)
+{
+    horon_descriptor_t desc = describe(HORON_BARRIER, "end", self->first, 0);
+    if (self->rank == 1) {
+        struct horon_note note = {.team = 1, .local_rank = HORON_NOTE_SEGMENT, .lack = "none"};
+        horon_token_take(self->ctx);
+        alloc_fail_at(1, 0);
+        horon_teams_take_note(self->ctx, 0, &note);
+        horon_token_release(self->ctx);
+    }
+    pthread_barrier_wait(&job.joined); /* rank 0 allocates nothing meanwhile */
+    const horon_status_t status =
+        horon_run(self->ctx, &desc, NEVER_MS, self->text, sizeof self->text);
+    if (status != HORON_ERR_MEMORY || !strstr(self->text, "memory of team 1 from rank 0 ("))
+        complain(self, "run", status, self->text);
+}
+
+static void test_torture_context_memory_that_cannot_be_noted_fails_the_job(void **state)
+{
+    const long before = alloc_live(), failures = alloc_failures();
+    const int fds = count_fds();
+    (void)state;
+    work = lose_early_memory;
+    live(2, "SHM=1", "START_TIMEOUT=60s", 0);
+    work = everything;
+    assert_int_equal(alloc_failures(), failures + 1);
+    expect_nothing_left(before, fds, "a note", 1);
+}
+
 /* A change of process sets that no rank makes again: all hear why it cannot be. */
 static void change_sets_once(struct member *self)
 {
@@ -509,6 +541,7 @@ int main(void)
         cmocka_unit_test(test_torture_context_makes_a_team_or_leaves_nothing),
         cmocka_unit_test(test_torture_context_joined_by_memory_names_or_goes_on),
         cmocka_unit_test(test_torture_context_joined_by_sockets_names_or_goes_on),
+        cmocka_unit_test(test_torture_context_memory_that_cannot_be_noted_fails_the_job),
         cmocka_unit_test(test_torture_context_changes_of_sets_fail_for_all_or_none),
         cmocka_unit_test(test_torture_context_born_without_memory_keeps_nobody_waiting),
     };
