@@ -28,6 +28,9 @@
 
 #include <string.h>
 
+/* Of a run in several windows, and of each of these. */
+enum { LONG_RUN_BYTES = 256 << 10, EARLY_BYTES_MIN = 64 << 10 };
+
 static size_t peer_count(const struct horon_team *team)
 {
     return (size_t)(team->size - team->local_size);
@@ -253,10 +256,15 @@ static horon_status_t entered(struct horon_channel *channel, struct horon_error 
                             root_gives ? team->local_rank_of[agreed->root] : HORON_MEET_ALL);
 }
 
-static size_t window_bytes(const struct horon_channel *channel)
+/* On one host a long run has several, so that its reader begins early.
+ * @param most_bytes of the longest run of this host */
+static size_t window_bytes(const struct horon_channel *channel, uint64_t most_bytes)
 {
-    return channel->host->shape.chunk_bytes / (size_t)channel->team->local_size / HORON_LINE_BYTES *
-           HORON_LINE_BYTES;
+    const size_t whole = channel->host->shape.chunk_bytes / (size_t)channel->team->local_size /
+                         HORON_LINE_BYTES * HORON_LINE_BYTES;
+    if (channel->team->host_count > 1 || most_bytes < LONG_RUN_BYTES)
+        return whole;
+    return horon_pipeline_early_chunk(most_bytes, EARLY_BYTES_MIN, whole);
 }
 
 /* What differs between the ranks is found by the operation that comes now: its check stands for
@@ -278,7 +286,8 @@ static bool settle(struct horon_channel *channel, void *memory)
         small = small && is_in_slot(channel, &state->owed, &entry);
     }
     if (!small)
-        horon_pipeline_skip(channel, most, state->owed.element_bytes, window_bytes(channel));
+        horon_pipeline_skip(channel, most, state->owed.element_bytes,
+                            window_bytes(channel, most * state->owed.element_bytes));
     return true;
 }
 
@@ -529,7 +538,7 @@ static const struct horon_pipeline_ops pipeline = {
 static horon_status_t begin_pipeline(struct horon_channel *channel)
 {
     const struct horon_alltoall *state = horon_alltoall_of(channel);
-    const size_t bytes = window_bytes(channel);
+    const size_t bytes = window_bytes(channel, state->most * channel->element_bytes);
     assert(bytes >= HORON_LINE_BYTES);
     const horon_status_t status = horon_pipeline_begin(
         channel, &pipeline, state->most ? state->most : 1, channel->element_bytes, bytes);

@@ -21,6 +21,9 @@
 
 #include <string.h>
 
+/* Of a chunk that the others begin with. */
+enum { EARLY_BYTES_MIN = 128 << 10 };
+
 struct broadcast {
     bool small;
     bool is_root, on_root_host;
@@ -276,8 +279,11 @@ static horon_status_t met(struct horon_channel *channel, struct horon_error *err
     if (state->small)
         return small_met(channel);
     state->post_at = state->out_at = (struct horon_cursor){0};
-    return horon_pipeline_begin(channel, &chunks, channel->count, channel->element_bytes,
-                                channel->host->shape.chunk_bytes);
+    size_t bytes = channel->host->shape.chunk_bytes;
+    if (channel->team->host_count == 1)
+        bytes = horon_pipeline_early_chunk(channel->count * channel->element_bytes, EARLY_BYTES_MIN,
+                                           bytes);
+    return horon_pipeline_begin(channel, &chunks, channel->count, channel->element_bytes, bytes);
 }
 
 const struct horon_verb_ops horon_broadcast_ops = {

@@ -8,6 +8,14 @@
 
 /* Turns of one advance: it does a bounded amount. */
 enum { TURNS = 4 };
+enum { EARLY_CHUNKS = 8 };
+
+size_t horon_pipeline_early_chunk(uint64_t total_bytes, size_t least_bytes, size_t most_bytes)
+{
+    const uint64_t part = total_bytes / EARLY_CHUNKS / HORON_LINE_BYTES * HORON_LINE_BYTES;
+    const uint64_t wanted = part > least_bytes ? part : least_bytes;
+    return wanted < most_bytes ? (size_t)wanted : most_bytes;
+}
 
 horon_status_t horon_pipeline_begin(struct horon_channel *channel,
                                     const struct horon_pipeline_ops *ops, uint64_t total,

@@ -58,6 +58,12 @@ struct horon_pipeline {
 };
 
 /**
+ * Of a chunk, where ranks that only read wait for the first one: an eighth of @p total_bytes, so
+ * that they begin early, but at least @p least_bytes, since each chunk is handed over once, and at
+ * most @p most_bytes, whole lines. All ranks must give the same.
+ */
+size_t horon_pipeline_early_chunk(uint64_t total_bytes, size_t least_bytes, size_t most_bytes);
+/**
  * Begins a pipeline of @p total elements of channel->element_bytes or other @p element_bytes, and
  * moves to its phase. Chunks are of @p chunk_bytes, with several hosts of net_chunk_bytes if that
  * is less. @return IN_PROGRESS, for verbs to return
