@@ -49,6 +49,9 @@ def hydra(size, *words, program=SUM_ONCE, **env):
     tap.need(program, "the rank program is not built")
     launcher = tap.need(shutil.which("mpiexec.hydra"), "hydra is not installed (Debian: mpich)")
     words = ["-n", str(size), program, *(words or [COUNT])]
+    # Anybody's connection to its port ends mpiexec ("assert (!closed) failed"), and tests beside
+    # this one try rows of the ports that the system gives.
+    env = {"MPIEXEC_PORT_RANGE": "20000:24999", **env}
     with jobs.Job(*words, program=launcher, env=env) as job:
         yield job
 
