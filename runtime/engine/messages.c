@@ -498,11 +498,15 @@ static bool move_message(struct horon_request *request)
 {
     const struct horon_message *message = &request->message;
     const struct horon_transfer *transfer = &message->transfer;
-    struct horon_engine *engine = request->team->engine;
+    struct horon_engine_team *team = request->team;
+    struct horon_engine *engine = team->engine;
     const bool underway = message->state == HORON_MESSAGE_UNDERWAY;
     if (is_done(request)) {
         return true; /* those are taken from `ends` */
-    } else if (is_over(request->team, peer_of(request))) {
+    } else if (is_over(team, peer_of(request))) {
+        horon_team_hear_host(team); /* where that rank may have said why */
+        if (team->failed)
+            return false;
         end_left(request);
     } else if (underway && transfer->status != HORON_OK) {
         struct horon_error why;
