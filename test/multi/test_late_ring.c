@@ -82,6 +82,17 @@ int memfd_create(const char *name, unsigned flags)
     return real(name, flags);
 }
 
+/* For the ranks of a job, to be unmapped. */
+static sem_t *shared_semaphores(int count)
+{
+    const size_t bytes = (size_t)count * sizeof(sem_t);
+    sem_t *sems = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(sems, MAP_FAILED);
+    for (int i = 0; i < count; i++)
+        assert_int_equal(sem_init(&sems[i], 1, 0), 0);
+    return sems;
+}
+
 static void lose_half(horon_context_t *ctx, void *arg, struct job_report *report)
 {
     sem_t *failed = arg;
@@ -108,10 +119,7 @@ static void lose_half(horon_context_t *ctx, void *arg, struct job_report *report
 static void test_ring_of_which_half_is_lost_fails_the_job(void **state)
 {
     (void)state;
-    sem_t *failed =
-        mmap(NULL, sizeof *failed, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(failed, MAP_FAILED);
-    assert_int_equal(sem_init(failed, 1, 0), 0);
+    sem_t *failed = shared_semaphores(1);
     job_run(3, NULL, lose_half, failed);
     munmap(failed, sizeof *failed);
 }
@@ -156,10 +164,7 @@ static void refuse_half(horon_context_t *ctx, void *arg, struct job_report *repo
 static void test_ring_that_is_refused_behind_a_full_socket_is_told(void **state)
 {
     (void)state;
-    sem_t *failed =
-        mmap(NULL, sizeof *failed, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(failed, MAP_FAILED);
-    assert_int_equal(sem_init(failed, 1, 0), 0);
+    sem_t *failed = shared_semaphores(1);
     job_run(3, NULL, refuse_half, failed);
     munmap(failed, sizeof *failed);
 }
@@ -198,11 +203,7 @@ static void cross_halves(horon_context_t *ctx, void *arg, struct job_report *rep
 static void test_ring_that_is_refused_while_its_half_comes_is_made_anew(void **state)
 {
     (void)state;
-    sem_t *sems =
-        mmap(NULL, 2 * sizeof *sems, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(sems, MAP_FAILED);
-    for (int i = 0; i < 2; i++)
-        assert_int_equal(sem_init(&sems[i], 1, 0), 0);
+    sem_t *sems = shared_semaphores(2);
     job_run(3, NULL, cross_halves, sems);
     munmap(sems, 2 * sizeof *sems);
 }
@@ -230,10 +231,7 @@ static void cut_socket(horon_context_t *ctx, void *arg, struct job_report *repor
 static void test_ring_whose_half_cannot_be_passed_on_names_the_rank_that_is_gone(void **state)
 {
     (void)state;
-    sem_t *joined =
-        mmap(NULL, sizeof *joined, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(joined, MAP_FAILED);
-    assert_int_equal(sem_init(joined, 1, 0), 0);
+    sem_t *joined = shared_semaphores(1);
     job_run(3, NULL, cut_socket, joined);
     munmap(joined, sizeof *joined);
 }
