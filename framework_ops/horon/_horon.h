@@ -150,8 +150,8 @@ int horon_py_operation_parse_numbers(PyObject *const *args, Py_ssize_t nargs,
  * that, as Horovod does. @p folded: see horon_py_tensor_fold() */
 void horon_py_operation_set_input(horon_descriptor_t *desc, const struct horon_py_tensor *src,
                                   uint64_t folded[HORON_NDIM_MAX]);
-/* -1 with an exception, and nothing to deinit. */
 struct horon_py_set;
+/* -1 with an exception, and nothing to deinit. */
 int horon_py_operation_init(struct horon_py_operation *op, const struct horon_py_set *set,
                             PyObject *const *args, Py_ssize_t nargs);
 void horon_py_operation_deinit(struct horon_py_operation *op);
