@@ -28,20 +28,31 @@ static horon_status_t begin_only(void *rank, int peer, struct horon_error *error
     return HORON_OK;
 }
 
-static struct world *make_world(void)
+/* Links that its ranks have not from the start are made by the test. */
+static struct world *make(const int *hosts, int host_count)
 {
-    static const int hosts[] = {2, 2};
     struct horon_error error = {0};
-    struct world *world = world_create_bare(hosts, 2, NULL, 1);
+    struct world *world = world_create_bare(hosts, host_count, NULL, 1);
     world->connect = begin_only;
-    for (int rank = 0; rank < 4; rank++)
+    for (int rank = 0; rank < world->size; rank++)
         assert_int_equal(world_make_engine(world, rank, &error), HORON_OK);
     attempts = 0;
     return world;
 }
 
-static struct horon_request *begin(struct world *world, horon_verb_t verb, int rank, int peer,
-                                   uint8_t *byte)
+static struct world *make_world(void)
+{
+    static const int hosts[] = {2, 2};
+    return make(hosts, 2);
+}
+
+static struct world *make_host(void)
+{
+    static const int host[] = {3};
+    return make(host, 1);
+}
+
+static horon_descriptor_t describe(horon_verb_t verb, int peer, uint8_t *byte)
 {
     horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
     desc.verb = verb;
@@ -49,6 +60,13 @@ static struct horon_request *begin(struct world *world, horon_verb_t verb, int r
     desc.root = peer;
     desc.src = desc.dst = byte;
     desc.count = 1;
+    return desc;
+}
+
+static struct horon_request *begin(struct world *world, horon_verb_t verb, int rank, int peer,
+                                   uint8_t *byte)
+{
+    const horon_descriptor_t desc = describe(verb, peer, byte);
     return world_submit(world, rank, &desc);
 }
 
@@ -182,14 +200,10 @@ static void test_messages_to_one_of_several_ranks_that_have_left_say_so(void **s
 /* It said so before it closed the connection that this one had begun. */
 static void test_messages_to_a_rank_here_that_leaves_meanwhile_say_so(void **state)
 {
-    static const int host[] = {3};
     struct horon_error error = {0};
-    struct world *world = world_create_bare(host, 1, NULL, 1);
+    struct world *world = make_host();
     uint8_t byte = 0;
     (void)state;
-    world->connect = begin_only;
-    for (int rank = 0; rank < 3; rank++)
-        assert_int_equal(world_make_engine(world, rank, &error), HORON_OK);
     struct horon_request *request = begin(world, HORON_SEND, 1, 2, &byte);
     turn(world);
     assert_false(ended(request));
@@ -201,16 +215,40 @@ static void test_messages_to_a_rank_here_that_leaves_meanwhile_say_so(void **sta
     world_destroy(world);
 }
 
+/* Of the others of its host rank 2 hears first that one has died. It tells so in the memory of the
+ * job and of the set, and leaves. This one, which has no link to it, has nothing else to hear. */
+static void test_messages_from_a_rank_that_left_for_a_death_name_the_dead_one(void **state)
+{
+    enum { DEAD, HERE, LEAVER, SIZE };
+    static const int ranks[] = {DEAD, HERE, LEAVER};
+    struct world *world = make_host();
+    struct world_team *team = world_team_create(world, 1, ranks, SIZE);
+    uint8_t byte = 0;
+    const horon_descriptor_t desc = describe(HORON_RECV, LEAVER, &byte);
+    (void)state;
+    for (int member = 0; member < SIZE; member++)
+        world_team_add(team, member);
+    struct horon_request *request = world_team_submit(team, HERE, &desc);
+    horon_engine_progress(world->ranks[HERE].engine);
+    assert_false(ended(request));
+    assert_false(horon_engine_is_linked(world->ranks[HERE].engine, LEAVER));
+    world->ranks[DEAD].dead = true;
+    horon_engine_local_death(world->ranks[LEAVER].engine, DEAD, true, "ended");
+    horon_engine_leave(world->ranks[LEAVER].engine);
+    assert_true(world_turn_until(world, &request, 1));
+    assert_int_equal(request->status, HORON_ERR_PEER_LOST);
+    assert_int_equal(request->blame.cause, HORON_CAUSE_DIED);
+    assert_int_equal(request->blame.rank, DEAD);
+    world_release(request);
+    world_team_destroy(team);
+    world_destroy(world);
+}
+
 /* Its half of a ring may come when its end is known already: nobody will ever read this side's. */
 static void test_links_to_a_process_that_has_ended_end(void **state)
 {
-    static const int host[] = {3};
-    struct horon_error error = {0};
-    struct world *world = world_create_bare(host, 1, NULL, 1);
+    struct world *world = make_host();
     (void)state;
-    world->connect = begin_only;
-    for (int rank = 0; rank < 3; rank++)
-        assert_int_equal(world_make_engine(world, rank, &error), HORON_OK);
     struct horon_engine *engine = world->ranks[2].engine;
     horon_engine_local_death(engine, 1, true, "its process ended");
     assert_true(horon_engine_may_link(engine, 1));
@@ -447,6 +485,7 @@ int main(void)
         cmocka_unit_test(test_messages_to_a_rank_that_has_left_say_so),
         cmocka_unit_test(test_messages_to_one_of_several_ranks_that_have_left_say_so),
         cmocka_unit_test(test_messages_to_a_rank_here_that_leaves_meanwhile_say_so),
+        cmocka_unit_test(test_messages_from_a_rank_that_left_for_a_death_name_the_dead_one),
         cmocka_unit_test(test_links_to_a_process_that_has_ended_end),
         cmocka_unit_test(test_messages_go_on_a_link_that_was_made_while_its_other_end_joined),
         cmocka_unit_test(test_messages_fail_alone_if_a_leaver_never_had_their_link),
