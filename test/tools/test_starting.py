@@ -6,6 +6,7 @@ test/runtime/boot has the variables of all launchers as tables; test/python has 
 
 import contextlib
 import ctypes
+import itertools
 import os
 import pathlib
 import re
@@ -27,6 +28,7 @@ OPEN_MPI = "libmpi.so.40"
 # MPI itself loses memory.
 LOSES = {"ASAN_OPTIONS": f"{os.environ.get('ASAN_OPTIONS', '')}:detect_leaks=0"}
 COUNT = "1009"
+JOBS = itertools.count(os.getpid())  # of hydra; several of these tests may run at once
 
 
 @contextlib.contextmanager
@@ -50,8 +52,10 @@ def hydra(size, *words, program=SUM_ONCE, **env):
     launcher = tap.need(shutil.which("mpiexec.hydra"), "hydra is not installed (Debian: mpich)")
     words = ["-n", str(size), program, *(words or [COUNT])]
     # Anybody's connection to its port ends mpiexec ("assert (!closed) failed"), and tests beside
-    # this one try rows of the ports that the system gives.
-    env = {"MPIEXEC_PORT_RANGE": "20000:24999", **env}
+    # this one try rows of the ports that the system gives. So it gets ports below those; and its
+    # own, as of two that take the same one at once the second fails ("listen error").
+    first = 20000 + next(JOBS) % 500 * 10
+    env = {"MPIEXEC_PORT_RANGE": f"{first}:{first + 9}", **env}
     with jobs.Job(*words, program=launcher, env=env) as job:
         yield job
 
