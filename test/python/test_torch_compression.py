@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A compressor of the application's that fails on one rank, and what is none."""
+"""Gradients as halves; compressors of the application, such as one that fails on one rank."""
 
 import pytest
 
@@ -9,6 +9,24 @@ import horon.torch as hvd  # noqa: E402
 from torch import nn  # noqa: E402
 
 torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)  # see test_torch_optimizer.py
+
+
+def rank_averages_large_numbers():
+    """Their sum does not fit into 16 bits."""
+    hvd.init()
+    mean = hvd.allreduce(torch.full((5,), 60000.0), compression=hvd.Compression.fp16)
+    assert mean.dtype == torch.float32 and mean.eq(60000.0).all()
+    weight = nn.Parameter(torch.zeros(5))
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD([weight], lr=1.0), [("w", weight)], compression=hvd.Compression.fp16
+    )
+    (weight * 60000.0).sum().backward()
+    optimizer.step()
+    assert weight.eq(-60000.0).all()
+
+
+def test_average_of_compressed_gradients_that_fits_does_not_overflow(run_ranks):
+    run_ranks(4, rank_averages_large_numbers)
 
 
 class Halves(hvd.Compression.fp16):

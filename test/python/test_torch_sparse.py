@@ -35,6 +35,27 @@ def test_many_sparse_allreduces_are_those_of_dense_tensors(run_ranks, n, halves)
     run_ranks(n, rank_sums_many, halves)
 
 
+def rank_averages_large_halves():
+    hvd.init()
+    table = nn.Embedding(4, 3, sparse=True).half()
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(table.parameters(), lr=1.0))
+    for number in (20000, -65504):
+        values = torch.full((2, 3), number, dtype=torch.float16)
+        tensor = torch.sparse_coo_tensor([[0, 2]], values, (4, 3))
+        mean = hvd.sparse_allreduce_async(tensor, op=hvd.Average)()
+        assert mean.dtype == torch.float16 and mean.is_sparse
+        assert (mean.coalesce().values() == number).all()
+        nn.init.zeros_(table.weight)
+        (table(torch.tensor([2])) * number).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        assert table.weight.tolist() == [[0.0] * 3, [0.0] * 3, [-float(number)] * 3, [0.0] * 3]
+
+
+def test_sparse_average_of_halves_that_fits_does_not_overflow(run_ranks):
+    run_ranks(4, rank_averages_large_halves)
+
+
 ROWS = ([[1, 2, 4, 5], [4, 3, 2, 9]], [[1, 3, 4], [4, 7, 9]])  # that the ranks use
 
 

@@ -575,10 +575,14 @@ def stage_sparse(team, tensor, name, op, first_name=None):
 
     def combine(gathered):
         *_, indices, values = gathered
+        narrow = values.dtype if values.dtype in (torch.float16, torch.bfloat16) else None
+        if narrow:  # added in 32 bits and rounded once: a sum may not fit whose average does
+            values = values.float()
         total = torch.sparse_coo_tensor(
             indices.t(), values, tensor.shape, device=tensor.device, check_invariants=False
         ).coalesce()
-        return total / team.size if op == Average else total
+        total = total / team.size if op == Average else total
+        return total.to(narrow) if narrow else total
 
     handle = verbs.stage_group(team, ROWS, names, tensors)
     handle.check(lambda requests: refuse_joined(team, "sparse_allreduce", names, requests))
