@@ -76,6 +76,7 @@ horon_status_t horon_profile_fill(struct horon_profile *profile,
     *profile = (struct horon_profile){.settings = settings, .addresses = ""};
     if (gethostname(profile->name, sizeof profile->name - 1) != 0 || !profile->name[0])
         snprintf(profile->name, sizeof profile->name, "unnamed");
+    horon_text_clean(profile->name, "");
     horon_profile_find_machine(profile, "/proc");
     /* the path means something within its namespace only */
     profile->group = hash_of_file("/proc/self/cgroup", add_namespace(1, "/proc", "cgroup"));
@@ -123,6 +124,7 @@ bool horon_profile_decode(struct horon_reader *in, struct horon_profile *profile
     memcpy(profile->member, member, sizeof profile->member);
     profile->job = horon_read_u64(in);
     horon_read_string(in, profile->name, sizeof profile->name);
+    horon_text_clean(profile->name, ""); /* it goes into every text about that rank */
     profile->kernel = horon_read_u64(in);
     profile->machine = horon_read_u64(in);
     profile->host = horon_read_u64(in);
@@ -159,6 +161,7 @@ horon_status_t horon_profile_check_settings(const struct horon_profile *first,
                         "all ranks need the same settings, but rank 0 (%s) and rank %d (%s) have "
                         "different ones: different releases of horon?",
                         first->name, rank, mine->name);
+    horon_text_clean(error->text, ""); /* the other rank's line is as it came */
     horon_error_blame_both(error, HORON_CAUSE_SETTING, 0, rank);
     return HORON_ERR_CONFIG;
 }

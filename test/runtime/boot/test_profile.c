@@ -65,6 +65,27 @@ static void test_profile_survives_the_way(void **state)
     }
 }
 
+/* What a terminal would obey: from a host of any name, or from anybody between the two. */
+static void test_profile_texts_of_others_are_cleaned(void **state)
+{
+    uint8_t bytes[HORON_PROFILE_SETTINGS_BYTES + sizeof(struct horon_profile)];
+    struct horon_profile mine, profile, copy = {0};
+    struct horon_error error = {0};
+    (void)state;
+    fill(&mine);
+    profile = mine;
+    strcpy(profile.name, "host\033[2J\n");
+    profile.settings = "FUSION_BYTES=\033[31m\n";
+    struct horon_writer out = horon_writer_over(bytes, sizeof bytes);
+    horon_profile_encode(&out, &profile, true);
+    struct horon_reader in = horon_reader_over(bytes, out.used);
+    assert_true(horon_profile_decode(&in, &copy));
+    assert_string_equal(copy.name, "host?[2J?");
+    assert_int_equal(horon_profile_check_settings(&copy, &mine, 1, &error), HORON_ERR_CONFIG);
+    assert_non_null(strstr(error.text, "FUSION_BYTES=?[31m"));
+    assert_null(strchr(error.text, '\033'));
+}
+
 static void test_profile_never_holds_the_key(void **state)
 {
     struct horon_profile profile;
@@ -341,6 +362,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_profile_survives_the_way),
+        cmocka_unit_test(test_profile_texts_of_others_are_cleaned),
         cmocka_unit_test(test_profile_never_holds_the_key),
         cmocka_unit_test(test_profile_other_kernel_or_network_is_another_machine),
         cmocka_unit_test(test_profile_thread_in_another_network_is_on_another_machine),
