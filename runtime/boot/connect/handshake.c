@@ -98,28 +98,17 @@ static void swap_numbers(struct horon_hello *hello)
     hello->settings = htole64(hello->settings);
 }
 
-struct name {
-    char text[32];
-};
-
-static struct name name_of(const struct horon_hello *hello)
-{
-    struct name name = {"the launcher"};
-    if (hello->rank >= 0)
-        snprintf(name.text, sizeof name.text, "rank %d", hello->rank);
-    return name;
-}
-
+/* That the other side is the rank that it says is not proven yet: no text says so. */
 static horon_status_t versions_check(const struct horon_hello *mine,
                                      const struct horon_hello *theirs, struct horon_error *error)
 {
     if (theirs->protocol_min <= mine->protocol_max && theirs->protocol_max >= mine->protocol_min)
         return HORON_OK;
     return horon_error_set(error, HORON_ERR_PROTO,
-                           "%s speaks versions %d to %d of horon's protocol, %s %d to %d: "
-                           "different releases do not mix here",
-                           name_of(theirs).text, theirs->protocol_min, theirs->protocol_max,
-                           name_of(mine).text, mine->protocol_min, mine->protocol_max);
+                           "the other side speaks versions %d to %d of horon's protocol, this one "
+                           "%d to %d: different releases do not mix here",
+                           theirs->protocol_min, theirs->protocol_max, mine->protocol_min,
+                           mine->protocol_max);
 }
 
 #define BIT(state) (1u << (state))
@@ -383,6 +372,18 @@ static bool serves_selection(const struct horon_hello *launcher, const struct ho
            rank->job != 0 && rank->size < launcher->size;
 }
 
+struct name {
+    char text[32];
+};
+
+static struct name name_of(const struct horon_hello *hello)
+{
+    struct name name = {"the launcher"};
+    if (hello->rank >= 0)
+        snprintf(name.text, sizeof name.text, "rank %d", hello->rank);
+    return name;
+}
+
 horon_status_t horon_hello_check(const struct horon_hello *mine, const struct horon_hello *theirs,
                                  struct horon_error *error)
 {
@@ -396,9 +397,6 @@ horon_status_t horon_hello_check(const struct horon_hello *mine, const struct ho
         {"the generation", mine->generation, theirs->generation},
         {"the hash of the settings that must agree", settings ? mine->settings : 0,
          settings ? theirs->settings : 0}};
-    horon_status_t status = versions_check(mine, theirs, error);
-    if (status != HORON_OK)
-        return status;
     if (mine->role != theirs->role)
         return horon_error_set(error, HORON_ERR_PROTO, "a %s connection met a %s connection of %s",
                                role_name(mine->role), role_name(theirs->role),

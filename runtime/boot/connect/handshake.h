@@ -144,7 +144,7 @@ void horon_handshake_sent(struct horon_handshake *handshake, size_t bytes);
 struct horon_proven horon_handshake_take(const struct horon_handshake *handshake, int fd);
 
 /**
- * Are two proven sides of one job and compatible?
+ * Are two proven sides of one job and compatible? Their versions the handshake has compared.
  * @return OK | ERR_CONFIG, they believe in different sizes | ERR_PROTO, something else differs,
  * with the values of both sides | ERR_INVALID, theirs is another job's
  */
