@@ -4,6 +4,7 @@
 import os
 import pathlib
 import re
+import secrets
 import socket
 import sys
 import tempfile
@@ -64,10 +65,11 @@ def test_store_without_a_free_port_is_told():
     assert "HORON_PORT_RANGE=9-8 is not" in err, err
 
 
-def test_key_is_on_no_command_line_and_in_no_log():
+def check_key_is_nowhere(**env):
     """Not even at the level that tells most."""
     tap.need(SUM_ONCE, "the rank program is not built (SUM_ONCE)")
-    with jobs.Job("-np", "2", "--verbose", "--log-level", "trace", SUM_ONCE, "1000", "-1") as job:
+    words = ("-np", "2", "--verbose", "--log-level", "trace", SUM_ONCE, "1000", "-1")
+    with jobs.Job(*words, env=env) as job:
         job.wait_for_output(rb"rank \d of 2", 2)
         keys = {
             pathlib.Path(f"/proc/{pid}/fd/{int(found[1])}").read_bytes()
@@ -78,7 +80,7 @@ def test_key_is_on_no_command_line_and_in_no_log():
         key = keys.pop()
         assert re.fullmatch(rb"[0-9a-f]{64}", key)
         assert not [pid for pid in jobs.all_pids() if key in jobs.command_line(pid)]
-        assert not [pid for pid in job.pids() if key in jobs.environment_of(pid)]
+        assert not [pid for pid in jobs.all_pids() if key in jobs.environment_of(pid)]
         job.process.terminate()
         _, out, err = job.end()
     assert key.decode() not in out + err
@@ -87,6 +89,13 @@ def test_key_is_on_no_command_line_and_in_no_log():
             rf"rank {rank} .*debug: this is rank {rank} of 2, as horonrun says", err
         ), err
         assert re.search(rf"rank {rank} .*debug: reached the store .*the launcher serves", err), err
+    return key.decode()
+
+
+def test_key_is_on_no_command_line_in_no_environment_and_no_log():
+    check_key_is_nowhere()
+    given = secrets.token_hex(32)
+    assert check_key_is_nowhere(HORON_JOB_KEY=given) == given
 
 
 def test_key_of_the_user_is_taken_or_refused():

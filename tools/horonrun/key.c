@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
@@ -35,6 +36,14 @@ horon_status_t horonrun_key_find(const struct horon_config *config, char key[HOR
     key[0] = 0;
     horon_status_t status = handed ? HORON_OK : horon_key_read(config, &log, key, error);
     return status == HORON_OK && !key[0] ? make(key, error) : status;
+}
+
+void horonrun_key_leave_environment(void)
+{
+    char *key = getenv("HORON_JOB_KEY"); /* where execve() has put it */
+    if (key)
+        explicit_bzero(key, strlen(key));
+    unsetenv("HORON_JOB_KEY");
 }
 
 /* @return a descriptor, or -1 with errno */

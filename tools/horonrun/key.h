@@ -19,6 +19,10 @@
 horon_status_t horonrun_key_find(const struct horon_config *config, char key[HORON_KEY_TEXT_BYTES],
                                  struct horon_error *error);
 
+/** Wipes HORON_JOB_KEY out of this process's own environment, which its children inherit and /proc
+ * shows. What was loaded from it has it still. */
+void horonrun_key_leave_environment(void);
+
 /**
  * Takes HORON_JOB_KEY out of an environment, wiped, and sets HORON_JOB_KEY_FILE=fd:N in its place.
  * @param fd_out N, the caller's, close-on-exec; or -1: there was no key

@@ -9,6 +9,7 @@
 #include "config.h"
 #include "environment.h"
 #include "job.h"
+#include "key.h"
 #include "spawn.h"
 #include "tree.h"
 
@@ -191,6 +192,7 @@ static int prepare_and_run(const struct horonrun_options *options, char **argv)
         status = horon_error_set(&error, HORON_ERR_CONFIG, "what is to be run? (--help)");
     if (status == HORON_OK)
         status = horon_config_load(&config, (const char *const *)options->settings, NULL, &error);
+    horonrun_key_leave_environment();
     if (status == HORON_OK)
         status = find_hosts(options, &hosts, &error);
     if (status == HORON_OK)
@@ -201,6 +203,7 @@ static int prepare_and_run(const struct horonrun_options *options, char **argv)
         warn_of_missing_exports(options);
         warn_of_overridden();
         code = run_job(options, &hosts, &config, argv, local != NULL, &error);
+        explicit_bzero(config.job_key, sizeof config.job_key);
     } else {
         code = refuse(&error);
     }
