@@ -91,7 +91,8 @@ static bool is_ready(const struct horon_context_team *team, int piece)
 }
 
 /* @param about the member whose arena it is, or -1: the segment, or that there is none */
-static horon_status_t send_piece(const struct horon_context_team *team, int to, int about)
+static horon_status_t send_piece(const struct horon_context_team *team, int to, int about,
+                                 struct horon_error *error)
 {
     const struct horon_map *map = about < 0 ? &team->segment : &team->members[about].arena;
     const struct horon_note note = {.team = team->id,
@@ -99,9 +100,25 @@ static horon_status_t send_piece(const struct horon_context_team *team, int to, 
                                     .bytes = about < 0 ? segment_bytes(team) : arena_bytes(team),
                                     .fds = {map->fd},
                                     .fd_count = map->fd >= 0};
-    struct horon_error ignored = {0}; /* of a process that is gone the engine hears by itself */
     const int socket = team->ctx->boot.local[team->process_of[to]].socket;
-    return socket < 0 ? HORON_AGAIN : horon_note_send(socket, &note, &ignored);
+    return socket < 0 ? HORON_AGAIN : horon_note_send(socket, &note, error);
+}
+
+/* It needs nothing any more if it is gone, of which the engine hears by itself. Else it would wait
+ * for it in vain. */
+static void send_no_more(struct horon_context_team *team, int to, const struct horon_error *error)
+{
+    const struct horon_boot *boot = &team->ctx->boot;
+    const int rank = horon_topology_rank_here(&boot->topology, team->process_of[to]);
+    struct horon_error why;
+    team->members[to].next = piece_count(team, to);
+    if (error->status == HORON_ERR_PEER_LOST)
+        return;
+    horon_error_set(&why, error->status, "memory of team %u from rank %d (%s) to rank %d: %s",
+                    team->id, boot->topology.rank, boot->profiles[boot->topology.rank].name, rank,
+                    error->text);
+    horon_error_blame(&why, HORON_CAUSE_NONE, boot->topology.rank, -1);
+    horon_context_team_fail(team, &why);
 }
 
 static horon_status_t send_to(struct horon_context_team *team, int to)
@@ -109,9 +126,10 @@ static horon_status_t send_to(struct horon_context_team *team, int to)
     struct horon_team_member *member = &team->members[to];
     for (; member->next < piece_count(team, to) && is_ready(team, member->next); member->next++) {
         const int about = horon_team_leads(team) ? member->next - 1 : team->local_rank;
-        const horon_status_t status = about == to ? HORON_OK : send_piece(team, to, about);
-        if (status < 0) /* it is gone, and needs nothing any more */
-            member->next = piece_count(team, to);
+        struct horon_error error = {0};
+        const horon_status_t status = about == to ? HORON_OK : send_piece(team, to, about, &error);
+        if (status < 0)
+            send_no_more(team, to, &error);
         if (status != HORON_OK)
             return status;
     }
@@ -332,10 +350,11 @@ void horon_team_refuse_memory(struct horon_context_team *team)
     assert(team->state == HORON_CONTEXT_TEAM_FAILED);
     horon_fd_close(&team->segment.fd);
     horon_fd_close(&team->members[team->local_rank].arena.fd);
+    struct horon_error ignored = {0}; /* a member that is not told waits for PEER_TIMEOUT */
     for (int i = 0; i < team->local_size; i++) {
         const int rank = team->ranks[horon_topology_rank_here(&team->topology, i)];
         const bool first = horon_team_leads(team) && team->members[i].next == 0;
         if (piece_count(team, i) > 0 && !horon_engine_is_linked(team->ctx->engine, rank))
-            (void)send_piece(team, i, first ? -1 : team->local_rank);
+            (void)send_piece(team, i, first ? -1 : team->local_rank, &ignored);
     }
 }

@@ -16,6 +16,25 @@
 
 #define NOTE_MAGIC 0x45544f4eu /* "NOTE" */
 
+/* Only a socket that is closed tells that the process at its other end is gone. */
+static horon_status_t status_of(int why)
+{
+    switch (why) {
+    case EAGAIN:
+        return HORON_AGAIN;
+    case ETOOMANYREFS:
+    case ENOBUFS: /* the system has no memory for it just now */
+    case ENOMEM:
+        return HORON_IN_PROGRESS;
+    case EPIPE:
+    case ECONNRESET:
+    case ENOTCONN:
+        return HORON_ERR_PEER_LOST;
+    default:
+        return HORON_ERR_SYSTEM;
+    }
+}
+
 horon_status_t horon_note_send(int socket, const struct horon_note *note, struct horon_error *error)
 {
     uint8_t raw[HORON_NOTE_BYTES];
@@ -43,12 +62,10 @@ horon_status_t horon_note_send(int socket, const struct horon_note *note, struct
     const ssize_t sent = sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent == (ssize_t)sizeof raw)
         return HORON_OK;
-    if (sent < 0 && errno == EAGAIN)
-        return HORON_AGAIN;
-    if (sent < 0 && errno == ETOOMANYREFS)
-        return HORON_IN_PROGRESS;
-    return horon_error_set_errno(error, HORON_ERR_PEER_LOST, sent < 0 ? errno : EPIPE,
-                                 "descriptors cannot be passed");
+    const int why = sent < 0 ? errno : EPIPE;
+    const horon_status_t status = status_of(why);
+    return status > 0 ? status
+                      : horon_error_set_errno(error, status, why, "descriptors cannot be passed");
 }
 
 /* The kernel drops what there is no room for, and says so by MSG_CTRUNC. */

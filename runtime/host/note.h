@@ -28,7 +28,8 @@ struct horon_note {
 #define HORON_NOTE_LINK UINT32_MAX
 
 /** @return OK, all is on its way; the descriptors stay the caller's | AGAIN, the socket is full |
- * IN_PROGRESS, too many descriptors are on their way: try again soon | ERR_PEER_LOST */
+ * IN_PROGRESS, too many descriptors are on their way, or the system has no room for them: try again
+ * soon | ERR_PEER_LOST, it hung up | ERR_SYSTEM */
 horon_status_t horon_note_send(int socket, const struct horon_note *note,
                                struct horon_error *error);
 

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -18,6 +19,18 @@
 #include <unistd.h>
 
 static int ends[2], fds_before;
+static int fails_with; /* the next sendmsg(); 0: it does not */
+
+ssize_t __real_sendmsg(int socket, const struct msghdr *message, int flags);
+ssize_t __wrap_sendmsg(int socket, const struct msghdr *message, int flags);
+ssize_t __wrap_sendmsg(int socket, const struct msghdr *message, int flags)
+{
+    if (!fails_with)
+        return __real_sendmsg(socket, message, flags);
+    errno = fails_with;
+    fails_with = 0;
+    return -1;
+}
 
 static int open_pair(void **state)
 {
@@ -75,6 +88,25 @@ static void test_note_hang_up_is_a_lost_peer(void **state)
     assert_int_equal(horon_note_send(ends[1], &mine, &error), HORON_ERR_PEER_LOST);
 }
 
+/* The process at the other end lives, unless its socket is closed. */
+static void test_note_that_cannot_be_sent_says_whether_its_peer_is_gone(void **state)
+{
+    static const struct {
+        int why;
+        horon_status_t status;
+    } rows[] = {{EAGAIN, HORON_AGAIN},           {ETOOMANYREFS, HORON_IN_PROGRESS},
+                {ENOBUFS, HORON_IN_PROGRESS},    {ENOMEM, HORON_IN_PROGRESS},
+                {EPIPE, HORON_ERR_PEER_LOST},    {ECONNRESET, HORON_ERR_PEER_LOST},
+                {ENOTCONN, HORON_ERR_PEER_LOST}, {EPERM, HORON_ERR_SYSTEM}};
+    const struct horon_note mine = {.local_rank = 1, .fds = {ends[0]}, .fd_count = 1};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct horon_error error = {0};
+        fails_with = rows[i].why;
+        assert_int_equal(horon_note_send(ends[1], &mine, &error), rows[i].status);
+    }
+}
+
 static void test_note_bytes_that_are_no_note_are_refused(void **state)
 {
     const uint8_t junk[HORON_NOTE_BYTES] = {1, 2, 3};
@@ -121,6 +153,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_note_keeps_its_descriptors, open_pair, close_pair),
         cmocka_unit_test_setup_teardown(test_note_hang_up_is_a_lost_peer, open_pair, close_pair),
+        cmocka_unit_test_setup_teardown(test_note_that_cannot_be_sent_says_whether_its_peer_is_gone,
+                                        open_pair, close_pair),
         cmocka_unit_test_setup_teardown(test_note_bytes_that_are_no_note_are_refused, open_pair,
                                         close_pair),
         cmocka_unit_test_setup_teardown(test_note_wrong_number_of_descriptors_is_refused, open_pair,
