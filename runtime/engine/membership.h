@@ -2,8 +2,10 @@
 /*
  * A membership of the job: which ranks there are, on which hosts, and the links to them. It is one
  * object behind one pointer of the engine, so that it can be replaced as a whole between two
- * operations; its generation goes with every frame and slot, so that nothing of an older one is
- * ever taken for something of this one. Configuration, names and requests outlive it.
+ * operations. Every frame carries its generation, and so does the head of every small slot: nothing
+ * of an older one is ever taken for something of this one. Result slots, chunk slots and flags need
+ * not carry it, since ranks meet before they use the data there. Configuration, names and requests
+ * outlive it.
  * (docs/design.md 6, "Membership".)
  */
 #ifndef HORON_ENGINE_MEMBERSHIP_H
