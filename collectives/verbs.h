@@ -23,8 +23,9 @@
 /** Which ranks read their src, or write their dst. */
 enum horon_ranks { HORON_RANKS_NONE, HORON_RANKS_ROOT, HORON_RANKS_ALL };
 
-/** What ranks tell each other before the data moves; the output's size depends on it. It travels
- * piecewise, whatever the number of ranks (exec/windows.h). */
+/** What ranks tell each other before the data moves; the output's size depends on it. Ranks of one
+ * host read it in each other's entry. Between hosts an allgather sends a table of it in windows
+ * (exec/windows.h), and an all-to-all one word ahead of each run (alltoall_runs.c). */
 enum horon_ahead {
     HORON_AHEAD_NOTHING, /* the output is as large as the input */
     HORON_AHEAD_ROWS,    /* how many rows each rank gives */

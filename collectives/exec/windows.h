@@ -14,8 +14,9 @@
  * host. Whatever the lengths, a rank's region is never smaller than a line: a slot has as many for
  * the ranks of the job at least (horon_host_chunk_bytes()).
  *
- * What ranks tell each other ahead of the data (rows, splits: the verb's row says it) travels in
- * the same way, piece by piece: horon_windows_begin_table().
+ * A few words that each rank tells all others ahead of the data, such as its rows, travel in the
+ * same way, piece by piece: horon_windows_begin_table(). Splits do not: an all-to-all sends them by
+ * ways of its own (alltoall.c, alltoall_runs.c).
  */
 #ifndef HORON_EXEC_WINDOWS_H
 #define HORON_EXEC_WINDOWS_H
