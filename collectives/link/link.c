@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Slots of the table of a link that need nothing of its kind, so that no slot is ever NULL.
+ * What a kind of link puts into the slots of its table that it has no use for: so no slot is NULL,
+ * but `fetch`, which only a kind of link that lends has (link.h).
  */
 #include "link/link.h"
 

@@ -36,11 +36,12 @@ horon_status_t horon_poller_add_descriptor(struct horon_poller *poller, int desc
                                            struct horon_error *error);
 void horon_poller_remove_descriptor(struct horon_poller *poller, int descriptor);
 
-/** At each turn: two system calls at most, whatever the number of links. A link that gives
- * something at every other turn is tried without asking. */
+/** At each turn. If one link alone is watched, and has had something before, it is taken to have
+ * something again: that costs no system call here. Else as horon_poller_collect(). */
 void horon_poller_look(struct horon_poller *poller);
 
-/** Asks for all links. To be called before going to sleep. @return true if any had something */
+/** Asks for all links: one system call, and one more after each 32 that had something. To be
+ * called before going to sleep. @return true if any had something */
 bool horon_poller_collect(struct horon_poller *poller);
 
 /** Readable once a link has something that was not collected. */
