@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What carries operations out: a const table. A context opens each backend once. For each lane of
- * a team a backend that all its ranks can use makes a channel, an ordered sequence of operations
- * among them, as soon as it is to carry one. Which backend takes an operation is a pure function of
- * what all ranks know (choose.c); route.c asks it, and lanes call that. (docs/design.md 6,
- * "Backend".)
+ * a team a backend makes a channel: an ordered sequence of operations among the team's ranks. One
+ * that is usable everywhere (EVERYWHERE, below) makes it with the lane; any other, which all ranks
+ * of the team must be able to use, before the first operation that it carries. Which backend takes
+ * an operation is a pure function of what all ranks know (choose.c); route.c asks it, and lanes
+ * call that. (docs/design.md 6, "Backend".)
  *
  * Thread: the one that holds the progress token. Nothing here waits.
  */
@@ -15,7 +16,7 @@
 
 /* What it promises, or asks for; bits. */
 #define HORON_BACKEND_KEEPS_TREE 1u       /* sums follow the canonical tree (design 3.8) */
-#define HORON_BACKEND_ANY_THREAD 2u       /* else only the thread that made a channel drives it */
+#define HORON_BACKEND_ANY_THREAD 2u       /* else it is not used: any waiting thread drives it */
 #define HORON_BACKEND_IN_ORDER_ONLY 4u    /* takes no negotiated batches */
 #define HORON_BACKEND_ONE_LAUNCH_ORDER 8u /* of overlapping teams: needs tickets (design 3.15) */
 /* Its data shows no check: ranks compare theirs before each operation in order (design 3.6). */
@@ -82,14 +83,14 @@ struct horon_backend {
     /* ---- of a lane ---- */
 
     /**
-     * Begins a channel, before the first operation that it carries, on each rank of the team.
-     * Never waits. Where any rank's fails no rank uses the backend for this lane. A rank may create
-     * and connect channels of overlapping teams in another order than its peers do, and several at
-     * a time: no channel may need another one to be connected first, nor the same order on all
-     * ranks. What a library can do for one team at a time is a step of connect(), which says
-     * IN_PROGRESS until it can be done.
-     * @param device  on which this rank has that operation's memory
-     * @param address [address_words], all 0: what this rank's has to say
+     * Begins a channel on each rank of the team: with the lane, or before the first operation that
+     * it carries (see above). Never waits. Where any rank's fails no rank uses the backend for this
+     * lane. A rank may create and connect channels of overlapping teams in another order than its
+     * peers do, and several at a time: no channel may need another one to be connected first, nor
+     * the same order on all ranks. What a library can do for one team at a time is a step of
+     * connect(), which says IN_PROGRESS until it can be done.
+     * @param device  on which this rank has that operation's memory; with the lane 0
+     * @param address [address_words], all 0: what this rank's has to say; with the lane NULL
      * @return OK | what it failed with
      */
     horon_status_t (*create)(struct horon_backend_context *context,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Channels of all usable backends, and which of them is at work. */
+/* Channels of the backends that are usable everywhere, and of those that were chosen for an
+ * operation; and which of them is at work. */
 #include "backend/route.h"
 
 #include <stdarg.h>
