@@ -10,7 +10,8 @@
  * messages offer each other are forms that other processes read, so they hold only what their
  * readers compare, and this struct may change without them. A request keeps verb, team and hash of
  * the name once more in its first cache lines, as its start, its end and their events would
- * otherwise touch the lines of the operation, too.
+ * otherwise touch the lines of the operation, too. It also keeps the whole descriptor that it was
+ * made of (`said`, engine/request.h), to find out whether a later descriptor says the same.
  */
 #ifndef HORON_OPERATION_H
 #define HORON_OPERATION_H
