@@ -2,8 +2,9 @@
 /*
  * The option table and its strict parser. A row is a variable, a flag, a default, bounds and a
  * sentence of documentation; the default is parsed as a user's text would be, so it is checked like
- * one. Reading the environment happens here and nowhere else (boot/identity/identity.c reads the
- * launchers' own).
+ * one. The variables of the rows are read here and nowhere else. boot/identity/identity.c reads
+ * those of launchers, and variables.c looks through the names of all for those that are set in
+ * vain.
  */
 #include "config.h"
 
