@@ -78,7 +78,8 @@ void horon_store_file_close(struct horon_store_file *file)
     horon_fd_close(&file->directory);
 }
 
-/* Reads an open file, of any owner, and checks that it is one of ours: whole, empty, or a begin.
+/* Reads an open file, of any owner, and checks that it may be ours: whole, empty, the hole, or a
+ * part of ours from its begin on.
  * @return OK | AGAIN, it has been removed meanwhile | ERR_CONFIG | ERR_SYSTEM */
 static horon_status_t read_ours(int fd, const char *path, struct content *content,
                                 struct horon_error *error)
@@ -139,8 +140,9 @@ static horon_status_t lock(const struct horon_store_file *file, struct horon_err
                            content.writer ? content.writer : "unknown", file->path);
 }
 
-/* Not with O_EXCL: what a writer that has ended left is taken over. Whether the file is one of ours
- * say its owner, its links and what is in it, before anything is written. */
+/* Not with O_EXCL: what a writer that has ended left is taken over. Before anything is written,
+ * read_ours() looks at type, links, size and content, and refuses what cannot be ours. The owner
+ * does not count: no other user may write in the directory. */
 static horon_status_t claim(struct horon_store_file *file, struct horon_error *error)
 {
     for (int i = 0; i < CLAIMS_MAX; i++) {

@@ -4,8 +4,9 @@
  * the others to read. It holds one job at a time: rank 0 keeps it locked until all have come, so
  * one that is not locked was left by a process that is gone, and the next rank 0 writes it anew.
  *
- * No other file is ever made, changed or removed, and this one only if it is plainly ours: a
- * regular file under this one name, which begins as we begin it. Links are not followed, and what
+ * No other file is ever made, changed or removed, and this one only if it may be ours: a regular
+ * file under this one name, short, which begins as we begin it, or is the begin of that, is empty,
+ * or is the one byte that stands for "no room" (file.c). Links are not followed, and what
  * could make open() wait is not opened. A directory in which another user may write is refused:
  * that user could put another file there, and lead the ranks elsewhere.
  */
