@@ -2,8 +2,9 @@
 /*
  * A key that is not what its owner thinks it is must be refused, not cut: with the first line of a
  * certificate, or what stands before a NUL byte, all jobs of a site might share one guessable key.
- * One of fewer than 128 bits is refused, too, and not stretched: that would cost each rank time at
- * each start, and a key is made once. No text here holds any byte of the key.
+ * One that is too short for 128 bits is refused, too, and not stretched: that would cost each rank
+ * time at each start, and a key is made once. Nobody can see whether it is random. No text here
+ * holds any byte of the key.
  *
  * horonrun gives it as "fd:N", a descriptor of sealed memory. It stays open, so that a process can
  * join again, but is closed in what the process starts: a child that runs another program cannot
