@@ -94,8 +94,8 @@ static void side_by_side(struct horon_channel *channel, struct horon_walk *ours,
         horon_walk_use(channel, in, copied);
 }
 
-/* Does all of the walks; NULL: none. They share a slot: in stays behind out, so that it overwrites
- * only what is out. */
+/* Does all three walks, some of each in turn; one that is NULL is left out. The walk in writes the
+ * slot that the walk out reads: so it stays behind, and overwrites only what is out already. */
 static void weave(struct horon_channel *channel, struct horon_walk *ours, struct horon_walk *out,
                   struct horon_walk *in)
 {

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A ring of those that sleep for data which need not come at once. The full fence before a ring
- * waits until what was stored has reached the other caches, and meanwhile this rank could read what
- * the others have stored. So a step that mostly ends its operation only owes the ring. The thread
- * that turns the lane pays it at the end of the turn (engine/lanes.c), or, where the operation is
- * over at once, behind the fence by which it gives the token back (token.c). Likewise a step that
- * writes one frame to a ring of bytes, and has more to do than to write it, puts the ring off until
- * it is done.
+ * Ringing a little later. A rank that has stored data rings the doorbells of the ranks that sleep.
+ * Before it does, a full fence waits until the data has reached the other caches. Meanwhile this
+ * rank could read what the others have stored. So a step that mostly ends its operation does not
+ * ring: it notes that it owes a ring. The thread that turns the lane pays at the end of the turn
+ * (engine/lanes.c). If the operation is over at once, it pays when it gives the token back, behind
+ * the fence which that takes anyway (token.c).
+ *
+ * Likewise a step that writes one frame into the byte ring to another rank, and has more to do:
+ * it wakes that rank when it is done (horon_host_put_off_wake()).
  */
 #ifndef HORON_EXEC_OWED_RING_H
 #define HORON_EXEC_OWED_RING_H
@@ -19,7 +21,7 @@ static inline void horon_host_owe_ring(struct horon_host *host)
     host->owes_ring = host->shape.local_size > 1;
 }
 
-/** Rings them, if that is owed. */
+/** Rings the ranks that sleep, if that is owed. */
 static inline void horon_host_pay_ring(struct horon_host *host)
 {
     if (host->owes_ring)
@@ -27,7 +29,7 @@ static inline void horon_host_pay_ring(struct horon_host *host)
     host->owes_ring = false;
 }
 
-/** A step begins that writes to one rank's ring at most; horon_host_pay_wake() ends it. */
+/** A step begins that writes to one rank's byte ring at most; horon_host_pay_wake() ends it. */
 static inline void horon_host_put_off_wake(struct horon_host *host)
 {
     assert(!host->puts_off && !host->owes_wake);
@@ -53,9 +55,9 @@ static inline void horon_host_pay_wake(struct horon_host *host)
     host->puts_off = false;
 }
 
-/** Pays a ring that was taken, behind a full fence. */
+/** Rings the ranks that sleep. For a ring that was taken (below), behind a full fence. */
 void horon_host_ring_sleepers(const struct horon_host *host);
-/** @return is it owed? Then the caller pays. */
+/** @return is a ring owed? Then it is the caller's to pay: horon_host_ring_sleepers(). */
 static inline bool horon_host_take_ring(struct horon_host *host)
 {
     const bool owed = host->owes_ring;

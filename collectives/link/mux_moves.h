@@ -42,8 +42,9 @@ enum horon_mux_move {
 };
 #define HORON_MUX_MOVE_COUNT (HORON_MUX_DEQUEUE + 1)
 
-/* Bits of which it must have all, of which it must have one, which it must not have; which go, and
- * which come. */
+/* A move is legal for a transfer whose state has all bits of `has`, at least one of `one_of` (if
+ * any is named there), and none of `lacks`. It clears the bits of `goes`, and sets those of
+ * `comes`. */
 struct horon_mux_rule {
     uint32_t has, one_of, lacks, goes, comes;
 };
