@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests that are made again instead of anew: a caller mostly asks for what it asked for before,
- * with the same buffers or others, and what was checked, filled and hashed for that counts still.
- * What does so is kept by a team for run.c (kept.h), and by the pool for all others.
+ * Requests that are used again instead of made anew. A caller mostly asks for what it asked for
+ * before, with the same buffers or others: then what was checked, filled and hashed for that still
+ * holds. A team keeps such requests for run.c (kept.h), the pool keeps them for all other callers.
  *
  * Thread: of a request that nobody else has, any.
  */
@@ -11,15 +11,18 @@
 
 #include "engine/request.h"
 
-/** Would one of @p desc to @p team, which is of the same engine, be the same but perhaps for where
- * the buffers lie? @p desc can be read as far as its struct_bytes. */
+/** Was @p request made of a descriptor that says the same as @p desc, perhaps with buffers that lie
+ * elsewhere, and for the rank and the size that @p team has? @p team is of the same engine, and
+ * @p desc can be read as far as its struct_bytes. */
 bool horon_request_says(const struct horon_request *request, const struct horon_engine_team *team,
                         const horon_descriptor_t *desc);
-/** May it be made again after horon_request_deinit()? It does not fly. One that ended badly, or
- * with more to forget, may not; nor may a named one, whose name is gone then. */
+/** Can this request, which is not in flight, be used again after horon_request_deinit()? Not if it
+ * ended badly, left a text or memory of its own, is persistent, or has a callback; nor if it has a
+ * name, which is gone then, or a descriptor that points to more than buffers. */
 bool horon_request_lasts(const struct horon_request *request);
-/** One that lasted and says the same becomes what horon_request_init() would make of @p desc; it
- * has nothing to check but the buffers. @return OK | ERR_INVALID: it is as it was */
+/** Does the same as horon_request_init() with @p desc, but checks only the buffers. To be called if
+ * horon_request_lasts() was true before the deinit, and horon_request_says() is true.
+ * @return OK | ERR_INVALID: the request is as it was */
 horon_status_t horon_request_make_again(struct horon_request *request,
                                         const horon_descriptor_t *desc,
                                         struct horon_engine_team *team, struct horon_error *error);

@@ -169,7 +169,7 @@ int horon_engine_awaited(struct horon_engine *engine, const struct horon_request
     return rank < 0 ? -1 : team->ranks[rank];
 }
 
-/* Is it the coordinator that has it, so that ranks may lack it? */
+/* Does the coordinator still negotiate the request? Only then may other ranks lack it. */
 static bool is_negotiated(const struct horon_request *request)
 {
     return !request->in_order && !request->begun && !request->held && !request->joins &&

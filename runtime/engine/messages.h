@@ -60,9 +60,11 @@ void horon_message_explain_unlinked(const struct horon_engine *engine, int rank,
 
 /* ---- control.c ---- */
 
-/** On a link that was made after joining, to a rank of the job: this side has it. */
+/** Tells rank @p rank of the job that this side has the link between the two, which was made after
+ * joining. */
 void horon_engine_send_linked(struct horon_engine *engine, int rank);
-/** Likewise on those that a rank which had joined made while this one still did. Owner only. */
+/** Likewise on each link that another rank made when that rank had joined and this one had not yet.
+ * Owner only. */
 void horon_engine_say_linked(struct horon_engine *engine);
 /** @return a control message of the team of that id, to be completed in the caller's @p bytes */
 struct horon_writer horon_team_begin_message(uint32_t team, uint8_t *bytes, size_t byte_count,
