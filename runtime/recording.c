@@ -355,8 +355,8 @@ static void begin_text(struct horon_recording *recording)
                                               });
 }
 
-/* With the lock. One that runs ends by that, and goes on if this one cannot be begun, which is
- * destroyed then. */
+/* With the lock. Begins @p recording, and then ends the one that runs, if there is one. If it
+ * cannot be begun, it is destroyed, and the one that runs goes on. */
 static horon_status_t begin(struct horon_recording *recording, struct horon_error *error)
 {
     struct horon_context *ctx = recording->ctx;
