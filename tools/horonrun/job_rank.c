@@ -105,9 +105,10 @@ static bool names_failed(struct job *job, const struct job_rank *rank)
 }
 
 /*
- * Of those that have failed, the cause is one that names no other of them: that one speaks of
- * itself, the others of it. Among several it is one that another names, then the one that left
- * first. If each names another, the first to leave stays suspected.
+ * Which of the ranks that failed is the cause? One that names no other failed rank: it speaks of
+ * itself, and the others of the rank that made them fail. Of several such ranks one that another
+ * failed rank names goes before those that none names; then the rank that failed first. If each
+ * failed rank names another, the suspect is the cause: the first that exited badly.
  */
 static const struct job_rank *find_cause(struct job *job)
 {
