@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The generation of a membership: it goes with every slot and frame, and nothing of another one is
- * taken for something of this one; a membership is replaced between two operations, and requests
- * that nothing has begun of go on in the next.
+ * The generation of a membership: it goes with every frame and the head of every small slot, and
+ * nothing of another one is taken for something of this one; a membership is replaced between two
+ * operations, and requests that nothing has begun of go on in the next.
  */
 #undef NDEBUG
 #include "engine/engine_state.h"
