@@ -3,7 +3,7 @@
  * Broadcast: every rank's output becomes root's input. Completion is local: root does not learn
  * that the others have it, they do not learn of each other.
  *
- * On root's host everybody reads root's slot. To another host each segment travels once, among its
+ * On root's host everybody reads root's slot. To another host each slice travels once, among its
  * carriers. Many bytes go along the chain of hosts (plan/broadcast_chain.c): each host sends and
  * receives S at most. Fewer go down a binomial tree (plan/broadcast.c): log2(H) steps, in each of
  * which root's host sends S. Five hosts, root on host 0:

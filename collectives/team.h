@@ -13,7 +13,7 @@ struct horon_team {
     int rank, size;
     int host_count, host;       /* hosts, and the one of this rank */
     int local_rank, local_size; /* on this host */
-    int segments;               /* ranks of the largest host: how often a chunk is cut */
+    int segments;               /* slices of a chunk: as many as the largest host has ranks */
     /* Has a machine more of its ranks than cores? All of them say the same. */
     bool crowded;
     const int *host_of;              /* [size] */

@@ -2,8 +2,9 @@
 /*
  * Walks over an operation's vector: over the parts it is made of, and over the slices of a chunk.
  *
- * A chunk is cut in as many slices as the largest host has ranks, called segments. On each host
- * segment k is reduced and carried by local rank k mod L; where hosts are equal, one each. A walk
+ * A chunk is cut in as many slices as the largest host has ranks; a segment is the number of one.
+ * On a host of L ranks, local rank k mod L reduces and carries segment k: where hosts are equal,
+ * each rank has one. A walk
  * goes run by run over the slices that are this rank's, over all others, or over all; a run lies in
  * one slice and in one part. Host and wire, one host and several take the same walk.
  */
