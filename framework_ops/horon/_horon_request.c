@@ -102,10 +102,11 @@ bool horon_py_request_has_handle(struct horon_py_request *request)
 }
 
 /* The operation has ended: its buffers are Python's again. A prepared one may start once more, and
- * output() may lie in a buffer. */
+ * output() may lie in a buffer. Another thread may have begun the next run while this one waited
+ * for the GIL: what is kept then is of that. */
 static void see_end(struct horon_py_request *request)
 {
-    if (!request->prepared && !request->gathers_into)
+    if (!request->prepared && !request->gathers_into && !horon_py_is_in_flight(request->handle))
         Py_CLEAR(request->keep);
 }
 

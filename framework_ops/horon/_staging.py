@@ -88,8 +88,9 @@ class Handle(ABC):  # noqa: B024  # so that a PlainHandle counts as one
     def wait(self, timeout=None):
         """Waits; returns the result, or raises why the operation failed."""
         _horon.wait_all(self._requests, timeout)
-        if self._finish is not None:
-            self._result = self._finish(self._requests)
+        finish = self._finish  # another thread may be here, too
+        if finish is not None:
+            self._result = finish(self._requests)
             self._finish = None
         return self._result
 

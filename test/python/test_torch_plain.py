@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """PlainTensors of the extension: what it declines, and what it does if the framework raises."""
 
+import sys
+import threading
+import weakref
+
 import horon
 import pytest
 from horon import _horon
@@ -129,3 +133,50 @@ def rank_closed_meanwhile():
 
 def test_the_framework_may_close_the_context(run_ranks):
     run_ranks(1, rank_closed_meanwhile)
+
+
+class Kept:
+    """What an operation keeps alive."""
+
+
+def begin_to_wait(operation):
+    waits = threading.Event()
+    waiter = threading.Thread(target=lambda: (waits.set(), operation.wait()))
+    waiter.start()
+    waits.wait()
+    return waiter
+
+
+def rank_starts_again_before_a_waiter_has_looked():
+    """A thread hears that a run has ended, and needs the interpreter's lock to see to what the run
+    has kept. Before it gets that another thread begins the next run."""
+    horon.init()
+    context = horon._world.context()
+    operation = context.operation(_horon.ALLREDUCE, "again", _horon.SUM)
+    tensor = torch.ones(1000)
+    sys.setswitchinterval(5)  # seconds: nobody takes the lock from this thread
+    for _ in range(20):
+        if horon.rank() > 0:
+            for _ in range(2):
+                horon.barrier()
+                operation.start_on(tensor)
+                operation.wait()
+            continue
+        operation.start_on(tensor, None, Kept())
+        waiter = begin_to_wait(operation)
+        horon.barrier()
+        while not operation.test():
+            pass
+        kept = Kept()
+        seen = weakref.ref(kept)
+        operation.start_on(tensor, None, kept)
+        del kept
+        waiter.join(0.05)  # it looks meanwhile, mostly
+        assert seen() is not None, "the other rank has not begun it"
+        horon.barrier()
+        operation.wait()
+        waiter.join()
+
+
+def test_a_waiter_takes_nothing_from_the_next_run(run_ranks):
+    run_ranks(2, rank_starts_again_before_a_waiter_has_looked)
