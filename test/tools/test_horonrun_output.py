@@ -255,20 +255,27 @@ def test_files_do_not_follow_links():
         place = pathlib.Path(folder)
         treasure = place / "treasure"
         treasure.write_text("weights")
-        for number, plant in enumerate(("directory", "file", "pipe")):
+        victim = place / "victim"
+        victim.mkdir()
+        for number, plant in enumerate(("top", "directory", "file", "pipe")):
             out = place / str(number)
-            out.mkdir()
+            if plant == "top":
+                out.symlink_to(victim)
+            else:
+                out.mkdir()
             if plant == "directory":
                 (out / "rank.0").symlink_to(place)
-            else:
+            if plant in ("file", "pipe"):
                 (out / "rank.0").mkdir()
             if plant == "file":
                 (out / "rank.0" / "stdout").symlink_to(treasure)
             if plant == "pipe":
                 os.mkfifo(out / "rank.0" / "stdout")
-            status, _, err = jobs.run("-np", "1", "-o", str(out), "echo", "hello")
-            assert status == 1, (plant, err)
-            assert "cannot write" in err, (plant, err)
+            for given in (str(out), f"{out}/", f"{out}//"):
+                status, _, err = jobs.run("-np", "1", "-o", given, "echo", "hello")
+                assert status == 1, (plant, err)
+                assert "cannot write" in err, (plant, err)
+        assert not list(victim.iterdir())
         assert treasure.read_text() == "weights"
         assert not (place / "stdout").exists()
 

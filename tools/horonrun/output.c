@@ -194,6 +194,40 @@ static void add_file_name(const struct rank_output *stream, char path[PATH_MAX],
     snprintf(path + used, PATH_MAX - used, "/%s", stream->stream == 1 ? "stdout" : "stderr");
 }
 
+/* What stands there may be somebody else's trap: a link, or a pipe that nobody reads. Those that
+ * lead to DIR are the user's. @param made  is it there? Else errno says why not */
+static int open_folder(bool made, int parent, const char *name)
+{
+    return made ? openat(parent, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+}
+
+/* @param path DIR/rank.N, then with the file's name behind. @return -1 with errno */
+static int open_file(const struct rank_output *stream, char path[PATH_MAX], size_t used)
+{
+    char top_name[PATH_MAX];
+    size_t bytes = strlen(stream->output->style.directory);
+    const char *own_name = path + bytes + 1;
+    memcpy(top_name, path, bytes);
+    while (bytes > 1 && top_name[bytes - 1] == '/') /* before a slash a link would be followed */
+        bytes--;
+    top_name[bytes] = 0;
+    const int top = open_folder(make_directories(top_name), AT_FDCWD, top_name);
+    const bool made = top >= 0 && (mkdirat(top, own_name, 0777) == 0 || errno == EEXIST);
+    const int own = open_folder(made, top, own_name);
+    add_file_name(stream, path, used);
+    const int fd =
+        own < 0 ? -1
+                : openat(own, path + used + 1,
+                         O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+    const int why = errno;
+    if (top >= 0)
+        close(top);
+    if (own >= 0)
+        close(own);
+    errno = why;
+    return fd;
+}
+
 horon_status_t horonrun_output_open_files(struct horonrun_output *output, struct horon_error *error)
 {
     for (int i = 0; output->style.directory && i < 2 * output->ranks; i++) {
@@ -202,21 +236,11 @@ horon_status_t horonrun_output_open_files(struct horonrun_output *output, struct
         const size_t used = name_directory(stream, path);
         if (!used)
             return horon_error_set(error, HORON_ERR_CONFIG, "--output-filename is too long");
-        const bool made = make_directories(path);
-        const int directory = made ? open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
-        if (made)
-            add_file_name(stream, path, used);
-        /* a link, or a pipe that nobody reads, may be somebody else's trap */
-        if (directory >= 0)
-            stream->file_fd =
-                openat(directory, path + used + 1,
-                       O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
-        const int why = errno;
-        if (directory >= 0)
-            close(directory);
-        errno = why;
+        stream->file_fd = open_file(stream, path, used);
+        const bool is_link = errno == ELOOP || errno == ENOTDIR;
         if (stream->file_fd < 0)
-            return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "cannot write %s", path);
+            return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "cannot write %s%s", path,
+                                         is_link ? " (links are not followed)" : "");
     }
     return HORON_OK;
 }
