@@ -97,13 +97,21 @@ static void end(void)
     horon_pump_deinit(&scene.pump);
 }
 
-static int connect_stranger(void)
+static int connect_from(const char *address)
 {
     const struct horon_address *to = &scene.at.items[0];
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct horon_address from;
     assert_true(fd >= 0);
+    assert_true(horon_address_parse(address, 0, &from));
+    assert_int_equal(bind(fd, &from.any, from.bytes), 0);
     assert_int_equal(connect(fd, &to->any, to->bytes), 0);
     return fd;
+}
+
+static int connect_stranger(void)
+{
+    return connect_from("127.0.0.1");
 }
 
 /* An acceptor speaks first: to each guest, once. */
@@ -266,6 +274,44 @@ static void test_acceptor_lets_none_go_that_has_proven_the_key(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
+/* It was spoken to. */
+static bool is_let_go(int stranger)
+{
+    char byte;
+    while (recv(stranger, &byte, 1, MSG_DONTWAIT) > 0)
+        ;
+    return recv(stranger, &byte, 1, MSG_DONTWAIT) == 0;
+}
+
+/* Of several networks, none of which has more than its share. */
+static void test_acceptor_that_is_full_lets_its_oldest_guest_go(void **state)
+{
+    enum { LIMIT = 256, PLACES = LIMIT / 2 };
+    static const char *const sources[] = {"127.0.0.2", "127.0.0.3"};
+    int strangers[PLACES];
+    struct rlimit before;
+    (void)state;
+    lower_limit(LIMIT, &before);
+    begin();
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0); /* both ends are here */
+    for (int i = 0; i < PLACES; i++) {
+        strangers[i] = connect_from(i == 0 ? "127.0.0.9" : sources[i % 2]);
+        turn_all();
+    }
+    for (int i = 0; i < PLACES; i++)
+        assert_false(is_let_go(strangers[i]));
+    const int last = connect_from("127.0.0.4");
+    turn_all();
+    assert_true(is_let_go(strangers[0]));
+    for (int i = 1; i < PLACES; i++)
+        assert_false(is_let_go(strangers[i]));
+    assert_false(is_let_go(last));
+    for (int i = 0; i < PLACES; i++)
+        close(strangers[i]);
+    close(last);
+    end();
+}
+
 static void note_status(void *arg, horon_status_t status, const struct horon_proven *proven,
                         const struct horon_error *error)
 {
@@ -377,6 +423,7 @@ int main(void)
         cmocka_unit_test(test_acceptor_that_is_paced_takes_few_strangers),
         cmocka_unit_test(test_acceptor_that_is_paced_lets_every_rank_in),
         cmocka_unit_test(test_acceptor_lets_a_crowd_of_ranks_in),
+        cmocka_unit_test(test_acceptor_that_is_full_lets_its_oldest_guest_go),
         cmocka_unit_test(test_acceptor_lets_none_go_that_has_proven_the_key),
         cmocka_unit_test(test_acceptor_has_no_proof_that_is_meant_for_another),
         cmocka_unit_test(test_acceptor_tells_of_a_stranger_once),
