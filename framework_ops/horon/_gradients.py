@@ -346,6 +346,8 @@ class GradientExchange:
         """lost: the failure of what has ended, if one did."""
         if lost is None and self.failure is not None:  # since the verdict was sent
             lost = self.failed()
+        if lost is None:  # a rank that has joined may have left gradients undone
+            lost = next(filter(None, (slot.refused() for slot in self.slots.values())), None)
         return AGREED if lost is None else self.fail(lost)
 
     def ask_why(self):

@@ -13,6 +13,7 @@ import weakref
 
 from horon._names import member_names, operation_name
 from horon._verbs import ALLREDUCE
+from horon.exceptions import HoronInternalError
 
 
 class Slot:
@@ -89,6 +90,16 @@ class Slot:
     def has_changed(self):
         """Whether the gradient that was sent has been written or replaced since."""
         raise NotImplementedError
+
+    def refused(self):
+        """-> why no rank can take what has ended well, or None; all ranks find the same"""
+        try:
+            if self.handle is not None:
+                self.handle.raise_refused()
+        except HoronInternalError as error:
+            error.args = (f"the gradient of {self.name}: {error}", *error.args[1:])
+            return error
+        return None
 
     def finish(self, result):
         """Takes what came of the handle; the second time, after an interruption, does no harm."""

@@ -59,7 +59,7 @@ class Staged:
 class Handle(ABC):  # noqa: B024  # so that a PlainHandle counts as one
     """An operation, or a group of them: see poll() and synchronize()."""
 
-    __slots__ = ("_finish", "_operations", "_requests", "_result", "_team")
+    __slots__ = ("_check", "_finish", "_operations", "_requests", "_result", "_team")
 
     def __init__(self, team, operations, finish, requests=None, result=None):
         """operations: the arguments of Context.submit() but the last, or for a group a list of
@@ -67,6 +67,7 @@ class Handle(ABC):  # noqa: B024  # so that a PlainHandle counts as one
         interruption may have it, it does no harm."""
         self._team = team
         self._operations = operations
+        self._check = None
         self._finish = finish
         self._requests = requests
         self._result = result
@@ -88,6 +89,7 @@ class Handle(ABC):  # noqa: B024  # so that a PlainHandle counts as one
     def wait(self, timeout=None):
         """Waits; returns the result, or raises why the operation failed."""
         _horon.wait_all(self._requests, timeout)
+        self.raise_refused()
         finish = self._finish  # another thread may be here, too
         if finish is not None:
             self._result = finish(self._requests)
@@ -104,15 +106,13 @@ class Handle(ABC):  # noqa: B024  # so that a PlainHandle counts as one
 
     def check(self, function):
         """function(requests) is called before the result is made, once all have ended well."""
-        finish = self._finish
-        result = self._result
-
-        def checked(requests):
-            function(requests)
-            return result if finish is None else finish(requests)
-
-        self._finish = checked
+        self._check = function
         return self
+
+    def raise_refused(self):
+        """Once all have ended well: raises what check() was given to find, if it does."""
+        if self._check is not None:
+            self._check(self._requests)
 
     def then(self, function):
         """The result goes through the function."""

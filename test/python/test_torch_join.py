@@ -230,6 +230,62 @@ def test_join_ends_epochs_of_uneven_batches(run_ranks):
     assert all(other == first for other in others)
 
 
+def rank_has_sparse_gradients(groups):
+    """Beside the rank that has joined each step() raises, and the optimizer stays usable."""
+    hvd.init()
+    table, weight = nn.Embedding(4, 2, sparse=True), nn.Parameter(torch.ones(2))
+    nn.init.ones_(table.weight)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD([table.weight, weight], lr=1.0),
+        [("table", table.weight), ("weight", weight)],
+        groups=[[weight]] if groups else None,
+    )
+
+    def backward():
+        (table(torch.tensor([2])) * weight).sum().backward()
+
+    for _ in range(2 if hvd.rank() else 0):
+        for _ in range(2):  # the gradients that are there are sent again
+            if weight.grad is None:
+                backward()
+            with pytest.raises(
+                hvd.HorovodInternalError,
+                match=r"^the gradient of table: sparse_allreduce is not supported with join",
+            ) as raised:
+                optimizer.step()
+            assert raised.value.cause == "JOINED" and raised.value.name == "allreduce.table"
+        optimizer.zero_grad()
+        assert weight.tolist() == [1.0] * 2 and (table.weight == 1).all()
+    hvd.join()
+    backward()
+    optimizer.step()
+    assert weight.tolist() == [0.0] * 2 and table.weight[2].tolist() == [0.0] * 2
+
+
+@pytest.mark.parametrize("groups", [False, True])
+def test_join_lets_steps_with_sparse_gradients_raise(run_ranks, groups):
+    run_ranks(3, rank_has_sparse_gradients, groups)
+
+
+def rank_goes_on_with_sparse_gradients():
+    hvd.init(settings={"JOIN_VERBS": "all"})
+    table = nn.Embedding(4, 2, sparse=True)
+    nn.init.ones_(table.weight)
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(table.parameters(), lr=1.0))
+    for step in range(2 if hvd.rank() else 1):
+        table(torch.tensor([step])).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    hvd.join()
+    third = 0.0 if hvd.rank() == 0 else 2 / 3  # an Average is divided by all
+    rows = [[0.0] * 2, pytest.approx([1 - third] * 2), [1.0] * 2, [1.0] * 2]
+    assert table.weight.tolist() == rows
+
+
+def test_join_options_let_steps_with_sparse_gradients_go_on(run_ranks):
+    run_ranks(3, rank_goes_on_with_sparse_gradients)
+
+
 def rank_unnamed():
     """Operations without a name are counted from 0 again, as they were not as many on all."""
     horon.init()
