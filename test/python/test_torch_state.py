@@ -67,7 +67,7 @@ def rank_odd_state(odd):
     hvd.init()
     optimizer = torch.optim.SGD([nn.Parameter(torch.ones(2))], lr=1.0)
     if hvd.rank() == 0:
-        optimizer.param_groups[0]["odd"] = {"set": {1}, "sparse": torch.eye(2).to_sparse()}[odd]
+        optimizer.param_groups[0]["odd"] = {"set": {1}, "sparse": torch.eye(2).to_sparse_csr()}[odd]
     with pytest.raises(TypeError, match="rank 0 cannot send its data"):
         hvd.broadcast_optimizer_state(optimizer, root_rank=0)
     assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == hvd.size()
@@ -202,6 +202,46 @@ def rank_state_layout(here):
 @pytest.mark.parametrize("here", [(0, 1), (1,), (0,)], ids=str)
 def test_optimizer_state_lies_as_the_parameter(run_ranks, here):
     results = run_ranks(2, rank_state_layout, here)
+    assert results[0] == results[1]
+
+
+def use(table, rows):
+    table(torch.tensor(rows)).square().sum().backward()
+
+
+def rank_sparse_state(kind, pass_model):
+    """Only the root has trained, or nobody has. Rank 0 alone uses the table in the first step, and
+    no gradient is cleared before it."""
+    hvd.init()
+    table = kind(4, 2, sparse=True)
+    nn.init.constant_(table.weight, 1 / 3)
+    optimizer = torch.optim.SGD(table.parameters(), lr=0.1, momentum=0.3)
+    for rows in [[[0, 1]], [[1, 2]]] if hvd.rank() == 0 and pass_model != "empty" else ():
+        optimizer.zero_grad()
+        use(table, rows)
+        optimizer.step()
+    optimizer.zero_grad()
+    hvd.broadcast_parameters(table.state_dict(), 0)
+    hvd.broadcast_optimizer_state(optimizer, 0, table if pass_model else None)
+    optimizer = hvd.DistributedOptimizer(optimizer)
+    if not pass_model:
+        optimizer.zero_grad()
+    results = []
+    for step in range(3):
+        if step or hvd.rank() == 0 or not pass_model:
+            use(table, [[3 - hvd.rank(), step]])
+        optimizer.step()
+        moment = optimizer.state[table.weight]["momentum_buffer"]
+        assert moment.is_sparse and table.weight.grad.is_sparse
+        results.append((moment.is_coalesced(), moment.to_dense().tolist(), table.weight.tolist()))
+        optimizer.zero_grad()
+    return results
+
+
+@pytest.mark.parametrize("pass_model", [False, True, "empty"])
+@pytest.mark.parametrize("kind", [nn.Embedding, nn.EmbeddingBag])
+def test_sparse_moments_are_everybodys(run_ranks, kind, pass_model):
+    results = run_ranks(2, rank_sparse_state, kind, pass_model)
     assert results[0] == results[1]
 
 

@@ -56,6 +56,9 @@ class _State:
         self.tensors = []
 
     def to_plain(self, value):
+        if isinstance(value, torch.Tensor) and value.layout is torch.sparse_coo:
+            parts = [self.to_plain(part) for part in (value._indices(), value._values())]
+            return ["sparse", list(value.shape), value.is_coalesced(), *parts]
         if isinstance(value, torch.Tensor):
             self.tensors.append(check(value, BROADCAST).contiguous())  # the root's are only read
             return ["tensor", dtype_name(value.dtype), list(value.shape)]
@@ -66,26 +69,43 @@ class _State:
         return NotImplemented
 
     def from_plain(self, plain):
-        """Makes room for a tensor."""
+        """Makes room for a tensor; a sparse one lies where its indices and values come."""
         kind, *content = plain
         if kind == "size":
             return torch.Size(content)
         if kind == "dtype":
             return dtype_named(*content)
+        if kind == "sparse":
+            shape, is_coalesced, *parts = content
+            indices, values = map(self.from_plain, parts)
+            tensor = torch.sparse_coo_tensor(indices, values, shape, check_invariants=False)
+            return tensor._coalesced_(is_coalesced)  # else its sums would be rounded otherwise
         if kind != "tensor":
             raise ValueError(f"the state has an unknown part {kind!r}")
         name, shape = content
-        self.tensors.append(torch.empty(shape, dtype=dtype_named(name), device="cpu"))
+        self.tensors.append(torch.zeros(shape, dtype=dtype_named(name), device="cpu"))
         return self.tensors[-1]
 
 
 # ---- Optimizers without a state ----
 
 
-def _zero_gradients(optimizer, params):
+def _sparse_tables(model):
+    """-> the ids of parameters whose gradients are sparse"""
+    kinds = (torch.nn.Embedding, torch.nn.EmbeddingBag)
+    modules = model.modules() if model is not None else ()
+    return {id(one.weight) for one in modules if isinstance(one, kinds) and one.sparse}
+
+
+def _zero_gradients(optimizer, params, tables):
+    """tables: of _sparse_tables(). As sparse as those that passes make, so that a pass may add to
+    them, if the optimizer takes such ones."""
+    takes_sparse = isinstance(optimizer, (torch.optim.SGD, torch.optim.Adagrad))
     for p in params:
         zeros = torch.zeros_like(p, requires_grad=False)
-        p.grad = zeros.to_sparse() if isinstance(optimizer, torch.optim.SparseAdam) else zeros
+        if isinstance(optimizer, torch.optim.SparseAdam) or (takes_sparse and id(p) in tables):
+            zeros = zeros.to_sparse(1)
+        p.grad = zeros
 
 
 def _step_with_zeros(optimizer, params, is_root):
@@ -118,12 +138,12 @@ def _step_with_zeros(optimizer, params, is_root):
         state.update(before)
 
 
-def _begin_state(optimizer, is_empty, root_is_empty, is_root):
+def _begin_state(optimizer, tables, is_empty, root_is_empty, is_root):
     """Where there is no state, gradients of zeros stay."""
     params = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
     gradients = [p.grad for p in params]
     if is_empty or root_is_empty:
-        _zero_gradients(optimizer, params)
+        _zero_gradients(optimizer, params, tables)
     if root_is_empty:
         _step_with_zeros(optimizer, params, is_root)
         if not is_empty:
@@ -180,7 +200,8 @@ def _beside(value, p, host_key, key=None):
     if isinstance(value, torch.Tensor):
         if key is not None and key == host_key:
             return value
-        if value.shape == p.shape and value.stride() != p.stride() and p.layout is torch.strided:
+        strided = value.layout is p.layout is torch.strided
+        if strided and value.shape == p.shape and value.stride() != p.stride():
             return torch.empty_like(p, dtype=value.dtype, requires_grad=False).copy_(value)
         return value.to(p.device)
     if isinstance(value, dict):
@@ -231,8 +252,8 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None, process_set=glob
     that they had; only a load_state_dict() of the optimizer's own class, or hooks of it, are called
     to take it.
 
-    `model`: as Horovod's callers have it, the optimizer's; nothing is asked of it, as parameters
-    stay what they are.
+    `model`: the optimizer's. The zeros of its sparse embeddings are sparse then, for SGD and
+    Adagrad, and so are moments that come of them; without it only those of SparseAdam are.
     """
     team = team_of(process_set)
     if model is not None and not isinstance(model, torch.nn.Module):
@@ -246,7 +267,8 @@ def broadcast_optimizer_state(optimizer, root_rank, model=None, process_set=glob
         )
     is_root = team.rank == team.place(root_rank)
     name = "optimizer_state"
-    _begin_state(optimizer, *_compare(team, optimizer, root_rank, name), is_root)
+    empty = _compare(team, optimizer, root_rank, name)
+    _begin_state(optimizer, _sparse_tables(model), *empty, is_root)
     mine = optimizer.state_dict() if is_root else None
     whole = broadcast_state(verbs, mine, root_rank, name, _State(), process_set)
     if is_root:
