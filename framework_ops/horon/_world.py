@@ -117,9 +117,9 @@ class ProcessSet:
     def ranks(self) -> list[int]:
         return list(self._ranks)
 
-    def included(self) -> bool | None:
-        """Whether this rank is a member; None if the set has not been added."""
-        return None if self.process_set_id is None else self._team is not None
+    def included(self) -> bool:
+        """Whether this rank is one of its ranks, whether the set has been added or not."""
+        return rank() in self._ranks
 
     def size(self) -> int | None:
         """How many ranks it has; None if it has not been added."""
@@ -463,7 +463,8 @@ def team_of(process_set):
 def ranks_beside(process_set) -> bool:
     """Whether a process set has this rank and others; one that it is outside of has nothing to do
     with it."""
-    if isinstance(process_set, ProcessSet) and process_set.included() is False:
+    is_added = isinstance(process_set, ProcessSet) and process_set.process_set_id is not None
+    if is_added and not process_set.included():
         return False
     return team_of(process_set).size > 1
 

@@ -90,7 +90,7 @@ def rank_asks():
     everyone = horon.global_process_set
     assert (everyone.rank(), everyone.size(), everyone.included()) == (horon.rank(), 3, True)
     some = horon.ProcessSet([2, 1])
-    assert (some.included(), some.rank(), some.size()) == (None, None, None)
+    assert (some.included(), some.rank(), some.size()) == (horon.rank() > 0, None, None)
     assert horon.add_process_set(some).ranks == [1, 2] and some.size() == 2
     if horon.rank() == 0:
         assert not some.included()
@@ -100,6 +100,9 @@ def rank_asks():
             some.rank()
     else:
         assert some.included() and some.rank() == horon.rank() - 1
+    assert horon.remove_process_set(some) and not horon.remove_process_set(some)
+    assert (some.included(), some.rank(), some.size()) == (horon.rank() > 0, None, None)
+    assert some.ranks == [1, 2]
 
 
 def test_process_sets_tell_what_horovods_do(run_ranks):
@@ -303,7 +306,7 @@ def rank_is_in_a_job_of_some(directory):
 
 
 def test_ranks_with_a_store_of_their_own_are_a_job(run_ranks, tmp_path):
-    """What stands for Horovod's init(comm=[ranks]), as docs/horovod.md says."""
+    """Jobs of some of the ranks that were launched, without init(comm=[ranks])."""
     for half in "01":
         (tmp_path / half).mkdir(mode=0o700)
     run_ranks(4, rank_is_in_a_job_of_some, tmp_path)
