@@ -39,10 +39,11 @@ def prepare(
     """Prepares one operation -> the Request of it, that start() begins as often as it has ended.
 
     verb: "allreduce", "barrier" or another verb's name. src, dst: what is read and written at each
-    start: contiguous arrays, buffers or DLPack tensors, torch's too; autograd is not told. dst may
-    be src where the result has its size. Without dst the result is where Request.output() says: of
-    verbs whose ranks decide together how many rows come. A rank that gets nothing, as with reduce
-    all but the root, has none. What is received, or broadcast by another rank, needs no src.
+    start: contiguous arrays, buffers or DLPack tensors, torch's too. Autograd is not told, so of a
+    tensor with requires_grad its detach() is given. dst may be src where the result has its size.
+    Without dst the result is where Request.output() says: of verbs whose ranks decide together how
+    many rows come. A rank that gets nothing, as with reduce all but the root, has none. What is
+    received, or broadcast by another rank, needs no src.
 
     in_order: every rank of the process set starts its operations in order in the same sequence, so
     that they are not negotiated, and a name is optional. Else the name is that of the verb's own

@@ -104,6 +104,45 @@ def test_each_start_takes_what_its_tensors_hold(run_ranks, n):
     run_ranks(n, rank_in_place)
 
 
+def rank_torch_tensors(in_order):
+    """They are used where they lie: what each start reads and writes is the tensor's own."""
+    import torch
+
+    horon.init()
+    size, rank = horon.size(), horon.rank()
+    for root in range(size):
+        for verb, (src, dst, wanted) in cases(rank, size, 4 * size, root).items():
+            what = (verb, root)
+            src, dst = (None if a is None else torch.from_numpy(a.copy()) for a in (src, dst))
+            how = (src, dst, None if in_order else str(what), in_order, horon.Sum, root)
+            request = horon.prepare(verb, *how)
+            for factor in (1, 3):
+                if src is not None:
+                    src.mul_(factor)
+                if dst is not None:
+                    dst.fill_(-1)
+                request.start()
+                room = None if dst is None else dst.numpy()
+                check(request, room, None if wanted is None else factor * wanted, what)
+    weight = torch.nn.Parameter(torch.full((5003,), 1.0 + rank, dtype=torch.bfloat16))
+    with pytest.raises(BufferError, match=r"use tensor\.detach"):
+        horon.prepare("allreduce", weight, weight)
+    half = weight.detach()
+    request = horon.prepare("allreduce", half, half, in_order=in_order, op=horon.Max)
+    for step in range(2):
+        request.start()
+        request.wait()
+        assert weight.tolist() == [size + step] * 5003
+        half.add_(1 if rank == 0 else -1)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("in_order", [False, True])
+def test_prepared_operations_on_torch_tensors(run_ranks, n, in_order):
+    pytest.importorskip("torch")
+    run_ranks(n, rank_torch_tensors, in_order)
+
+
 def rank_barriers():
     horon.init()
     barrier = horon.prepare("barrier")
