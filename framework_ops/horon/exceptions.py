@@ -52,6 +52,10 @@ class NotInitializedError(HoronInternalError, ValueError):
     ValueError then, and operations HorovodInternalError."""
 
 
+class UnsupportedError(HoronInternalError, NotImplementedError):
+    """A reduction that does not exist, where Horovod raises HorovodInternalError."""
+
+
 def _codes():
     from horon import _horon  # which needs this module
 

@@ -262,12 +262,18 @@ def rank_refused():
         lambda: hvd.reducescatter(torch.tensor(1.0), name="scalar"),
         lambda: hvd.grouped_reducescatter([torch.tensor(1.0)], name="scalar"),
         lambda: hvd.grouped_reducescatter([torch.zeros(3, 1), torch.tensor(1.0)]),
+    ):
+        with pytest.raises(hvd.HorovodInternalError, match="a scalar has no rows"):
+            wrong()
+    for wrong in (
         lambda: hvd.reducescatter(torch.ones(size), op=hvd.Adasum),
         lambda: hvd.reducescatter_async(torch.ones(size), op=hvd.Min),
         lambda: hvd.grouped_reducescatter(torch.ones(size), op=hvd.Max),
     ):
-        with pytest.raises(RuntimeError):
+        with pytest.raises(hvd.HorovodInternalError, match="does not exist") as caught:
             wrong()
+        assert isinstance(caught.value, NotImplementedError)
+        assert caught.value.status_name == "ERR_UNSUPPORTED"
     alone = hvd.add_process_set([1])
     if rank == 1:
         with pytest.raises(hvd.HoronInternalError, match="a scalar has no rows") as caught:

@@ -29,6 +29,7 @@ from horon._verbs import (
     splits_of,
 )
 from horon._world import Average, Sum, global_process_set, resolve_op, team_of
+from horon.exceptions import UnsupportedError
 from horon.torch.compression import Compression, compressor
 from horon.torch.staging import describe, no_view, verbs
 
@@ -337,7 +338,8 @@ def alltoall(tensor, splits=None, name=None, process_set=global_process_set):
 def _check_is_added(op):
     """horon.reducescatter() has the others, too; scripts rely on their refusal here."""
     if op not in (Sum, Average):
-        raise NotImplementedError(f"a reducescatter of torch tensors with {op.name} does not exist")
+        text = f"a reducescatter of torch tensors with {op.name} does not exist"
+        raise UnsupportedError(text, _horon.STATUSES["ERR_UNSUPPORTED"], "ARGUMENT")
     return op
 
 
