@@ -90,11 +90,11 @@ def _out(*args):
 def join(device=-1, process_set=global_process_set) -> int:
     """This rank has no more data: the others go on without it, and it returns once all have joined.
 
-    Their allreduces get zeros of it (an Average is still divided by all ranks, unless
-    HORON_JOIN_AVERAGE says "given"); their allgather, broadcast, alltoall and reducescatter raise,
-    as with Horovod, unless HORON_JOIN_VERBS says "all". device: as with Horovod, and not needed.
-    With a process set this is about that alone. -> the rank of the job that joined last, the same
-    on all ranks.
+    Their allreduces get of it what changes nothing: zeros for a sum, the neutral element for Min,
+    Max and Product (an Average is still divided by all ranks, unless HORON_JOIN_AVERAGE says
+    "given"). Their allgather, broadcast, alltoall and reducescatter raise, as with Horovod, unless
+    HORON_JOIN_VERBS says "all". device: as with Horovod, and not needed. With a process set this is
+    about that alone. -> the rank of the job that joined last, the same on all ranks.
     """
     return _verbs.join(process_set)
 
