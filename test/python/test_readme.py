@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import clean_environment
+from conftest import LIMIT_SECONDS, clean_environment
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -24,7 +24,7 @@ def test_readme_example_trains_on_two_ranks(tmp_path, horonrun):
     script.write_text("\n".join([*lines, report, ""]), encoding="utf-8")
     done = subprocess.run(
         [horonrun, "-np", "2", sys.executable, str(script)], stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, timeout=120, env=clean_environment(), check=False,
+        capture_output=True, text=True, timeout=LIMIT_SECONDS, env=clean_environment(), check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     sums = sorted(re.findall(r"rank (\d) of 2 (\[.*\])", done.stdout))
