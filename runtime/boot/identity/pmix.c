@@ -106,6 +106,16 @@ static horon_status_t check(const struct pmix *pmix, int code, const char *what,
                            pmix->text(code));
 }
 
+static horon_status_t no_way(const char *what, const char *why, const char *first,
+                             struct horon_error *error)
+{
+    return horon_error_set(error, HORON_ERR_CONFIG,
+                           "where ranks meet that are on several hosts would be told by PMIx, and "
+                           "%s (%s): %sset MASTER_ADDR and MASTER_PORT, or "
+                           "HORON_STORE=tcp://HOST:PORT with an address of rank 0",
+                           what, why, first);
+}
+
 static horon_status_t pmix_open(struct horon_space *space, struct horon_error *error)
 {
     struct pmix pmix;
@@ -113,15 +123,10 @@ static horon_status_t pmix_open(struct horon_space *space, struct horon_error *e
     assert(!space->library);
     space->library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!space->library || !find_calls(space->library, &pmix))
-        return horon_error_set(error, HORON_ERR_CONFIG,
-                               "where ranks meet that are on several hosts would be told by PMIx, "
-                               "and its library cannot be used (%s): install it, or set "
-                               "MASTER_ADDR and MASTER_PORT, or HORON_STORE=tcp://HOST:PORT with "
-                               "an address of rank 0",
-                               dlerror());
+        return no_way("its library cannot be used", dlerror(), "install it, or ", error);
     const int code = pmix.init(&own, NULL, 0);
-    if (code != PMIX_SUCCESS)
-        return check(&pmix, code, "which this process cannot begin to use", error);
+    if (code != PMIX_SUCCESS) /* such as in a container that its sockets do not lead into */
+        return no_way("the launcher is out of reach", pmix.text(code), "", error);
     own.space[sizeof own.space - 1] = 0;
     snprintf(space->name, sizeof space->name, "%s", own.space);
     if (own.rank != (uint32_t)space->rank)

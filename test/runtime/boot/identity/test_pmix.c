@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is asked of a PMIx library. A fake answers under the true one's
+ * name; real jobs are in test/tools.
+ */
+#undef NDEBUG
+#include "boot/identity/space.h"
+#include "clock.h"
+#include "fake_pmix.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct asker {
+    struct horon_space space;
+    struct horon_error error;
+};
+
+static void open_asker(struct asker *asker, int rank, int64_t limit_ms)
+{
+    *asker =
+        (struct asker){.space = {.calls = &horon_space_pmix,
+                                 .rank = rank,
+                                 .deadline_ns = horon_clock_deadline(horon_clock_ns(), limit_ms)}};
+}
+
+static void test_pmix_out_of_reach_says_what_to_set(void **state)
+{
+    struct asker asker;
+    (void)state;
+    fake_pmix = (struct fake_pmix){.init_code = PMIX_ERR_UNREACH};
+    open_asker(&asker, 1, 10000);
+    assert_int_equal(horon_space_pmix.open(&asker.space, &asker.error), HORON_ERR_CONFIG);
+    assert_non_null(strstr(asker.error.text, "(UNREACHABLE): set MASTER_ADDR"));
+    assert_string_equal(asker.space.name, ""); /* so other ways are tried */
+    assert_int_equal(fake_pmix.users, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pmix_out_of_reach_says_what_to_set),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
