@@ -161,6 +161,10 @@ struct answer {
     bool there;
     int code;
     char value[HORON_SPACE_VALUE_BYTES];
+    /* what is asked: the library reads it until it answers */
+    struct pmix_proc whose;
+    char key[sizeof((struct pmix_info *)NULL)->key];
+    struct pmix_info only_here;
 };
 
 /* With its lock, which it releases. */
@@ -191,13 +195,20 @@ static void on_got(int code, struct pmix_value *value, void *arg)
     leave(answer);
 }
 
-static struct answer *begin_answer(void)
+static struct answer *begin_answer(const struct horon_space *space, int rank, const char *key)
 {
     pthread_condattr_t clock;
     struct answer *answer = horon_zalloc(1, sizeof *answer);
     if (!answer)
         return NULL;
     answer->users = 2;
+    answer->whose.rank = (uint32_t)rank;
+    static_assert(sizeof answer->whose.space == sizeof space->name, "the name of a space fits");
+    memcpy(answer->whose.space, space->name, sizeof space->name);
+    assert(strlen(key) < sizeof answer->key);
+    snprintf(answer->key, sizeof answer->key, "%s", key);
+    answer->only_here = (struct pmix_info){.key = "pmix.optional",
+                                           .value = {.type = PMIX_TYPE_BOOL, .is.flag = true}};
     pthread_mutex_init(&answer->lock, NULL);
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
@@ -240,16 +251,12 @@ static horon_status_t ask(const struct horon_space *space, int rank, const char 
                           char value[HORON_SPACE_VALUE_BYTES], struct horon_error *error)
 {
     const struct pmix pmix = calls_of(space);
-    struct pmix_proc whose = {.rank = (uint32_t)rank};
-    struct pmix_info only_here = {.key = "pmix.optional",
-                                  .value = {.type = PMIX_TYPE_BOOL, .is.flag = true}};
-    struct answer *answer = begin_answer();
+    struct answer *answer = begin_answer(space, rank, key);
     if (!answer)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory to ask the launcher (PMIx)");
-    static_assert(sizeof whose.space == sizeof space->name, "the name of a space fits");
-    memcpy(whose.space, space->name, sizeof whose.space);
     horon_status_t status = HORON_OK;
-    const int asked = pmix.get_later(&whose, key, here ? &only_here : NULL, here, on_got, answer);
+    const int asked = pmix.get_later(&answer->whose, answer->key, here ? &answer->only_here : NULL,
+                                     here, on_got, answer);
     pthread_mutex_lock(&answer->lock);
     if (asked != PMIX_SUCCESS) { /* and it does not answer any more */
         answer->users--;

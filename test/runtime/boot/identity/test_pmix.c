@@ -40,10 +40,40 @@ static void test_pmix_out_of_reach_says_what_to_set(void **state)
     assert_int_equal(fake_pmix.users, 0);
 }
 
+/* Of a call that waits no more. */
+static void __attribute__((noinline)) overwrite_stack(void)
+{
+    volatile char bytes[65536];
+    for (size_t i = 0; i < sizeof bytes; i++)
+        bytes[i] = 'x';
+}
+
+static void test_pmix_that_answers_late_can_read_what_it_was_asked(void **state)
+{
+    struct asker asker;
+    char key[] = "mark", value[HORON_SPACE_VALUE_BYTES];
+    (void)state;
+    fake_pmix = (struct fake_pmix){.rank = 1, .silent = 1};
+    open_asker(&asker, 1, 0);
+    assert_int_equal(horon_space_pmix.open(&asker.space, &asker.error), HORON_OK);
+    assert_int_equal(horon_space_pmix.get(&asker.space, 1, key, value, &asker.error),
+                     HORON_ERR_TIMEOUT);
+    memset(key, 'x', strlen(key));
+    overwrite_stack();
+    assert_string_equal(fake_pmix.proc->nspace, "space");
+    assert_int_equal(fake_pmix.proc->rank, 1);
+    assert_string_equal(fake_pmix.key, "mark");
+    assert_string_equal(fake_pmix.info->key, "pmix.optional");
+    fake_pmix.got(PMIX_NOT_FOUND, NULL, fake_pmix.arg);
+    horon_space_pmix.close(&asker.space);
+    assert_int_equal(fake_pmix.users, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pmix_out_of_reach_says_what_to_set),
+        cmocka_unit_test(test_pmix_that_answers_late_can_read_what_it_was_asked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
