@@ -3,7 +3,8 @@
  * Rank 0 puts "1,KEY,ADDRESSES" under one name; every rank puts a mark of its own, then waits,
  * once, and gets what rank 0 has put. A rank that finds its own mark has been here:
  * its process joins again, or a program that it started does, and what rank 0 put then still holds.
- * It serves there again, or at one of the next ports.
+ * It serves there again, or at one of the next ports. If rank 0 had not come by the end of that
+ * wait, it is waited for again where nobody else is needed for that.
  *
  * The launcher's processes talk to each other as safely as they do for MPI: what can read that can
  * read the key. A key that the user gave does not travel.
@@ -97,7 +98,22 @@ static horon_status_t invite(const struct horon_identity *id, const struct horon
     return status;
 }
 
-/* Once in the life of the launch. @param value  set to what rank 0 has put */
+/* @param value  set to what rank 0 has put */
+static horon_status_t await_invitation(const struct horon_identity *id, struct horon_space *space,
+                                       char value[HORON_SPACE_VALUE_BYTES],
+                                       struct horon_error *error)
+{
+    const horon_status_t status = space->calls->await(space, 0, NAME, value, error);
+    if (status != HORON_ERR_TIMEOUT)
+        return status;
+    return horon_error_set(error, status,
+                           "not all of the %d processes that the launcher started have come: each "
+                           "of them must create a context, or set HORON_RANKS to those that do, "
+                           "and HORON_STORE",
+                           id->size);
+}
+
+/* Once in the life of the launch. @param value  as above */
 static horon_status_t meet(const struct horon_identity *id, const struct horon_config *config,
                            struct horon_space *space, const char *mark, bool has_key,
                            char value[HORON_SPACE_VALUE_BYTES], struct horon_error *error)
@@ -110,13 +126,7 @@ static horon_status_t meet(const struct horon_identity *id, const struct horon_c
     if (status == HORON_OK)
         status = space->calls->put(space, mark, VERSION, error);
     if (status == HORON_OK)
-        status = space->calls->await(space, 0, NAME, value, error);
-    if (status == HORON_ERR_TIMEOUT)
-        horon_error_set(error, status,
-                        "not all of the %d processes that the launcher started have come: each of "
-                        "them must create a context, or set HORON_RANKS to those that do, and "
-                        "HORON_STORE",
-                        id->size);
+        status = await_invitation(id, space, value, error);
     return status;
 }
 
@@ -164,6 +174,8 @@ horon_status_t horon_meeting_hold(struct horon_identity *id, const struct horon_
         status = space->calls->get(space, id->rank, mark, value, error);
     if (status == HORON_OK) {
         status = space->calls->get(space, 0, NAME, value, error);
+        if (status == HORON_AGAIN && space->calls->waits_for_one)
+            status = await_invitation(id, space, value, error);
         space->calls->close(space);
     } else if (status == HORON_AGAIN)
         status = meet(id, config, space, mark, key[0] != 0, value, error);

@@ -35,7 +35,8 @@ struct horon_space {
  * not to go on; all return ERR_SYSTEM if the launcher is gone, and ERR_PROTO if its answer makes no
  * sense. */
 struct horon_space_calls {
-    const char *name; /* of the protocol */
+    const char *name;   /* of the protocol */
+    bool waits_for_one; /* await() waits for its rank alone, and may be called again */
     /** Finds the space. @return OK | ERR_CONFIG, there is no way to it; the text says what to set |
      * as above */
     horon_status_t (*open)(struct horon_space *space, struct horon_error *error);
@@ -47,7 +48,7 @@ struct horon_space_calls {
     horon_status_t (*get)(struct horon_space *space, int rank, const char *key,
                           char value[HORON_SPACE_VALUE_BYTES], struct horon_error *error);
     /** Shows what was put to the others, and waits until @p rank has put the key and done the same:
-     * for all processes, where the protocol has nothing finer. All call it, once.
+     * for all processes, where the protocol has nothing finer: then all call it, once.
      * @return as get() */
     horon_status_t (*await)(struct horon_space *space, int rank, const char *key,
                             char value[HORON_SPACE_VALUE_BYTES], struct horon_error *error);

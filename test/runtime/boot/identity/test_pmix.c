@@ -1,19 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is asked of a PMIx library. A fake answers under the true one's
+ * What is asked of a PMIx library, and how ranks meet by it. A fake answers under the true one's
  * name; real jobs are in test/tools.
  */
 #undef NDEBUG
-#include "boot/identity/space.h"
+#include "boot/identity/meeting.h"
 #include "clock.h"
 #include "fake_pmix.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
+
+#define INVITATION "1,-,127.0.0.1:5" /* rank 0 has a key */
+
+enum { RANKS = 2 };
 
 struct asker {
     struct horon_space space;
@@ -26,6 +31,16 @@ static void open_asker(struct asker *asker, int rank, int64_t limit_ms)
         (struct asker){.space = {.calls = &horon_space_pmix,
                                  .rank = rank,
                                  .deadline_ns = horon_clock_deadline(horon_clock_ns(), limit_ms)}};
+}
+
+static horon_status_t hold(struct asker *asker, int rank, const char *port_range, int64_t limit_ms)
+{
+    struct horon_config config = {0};
+    struct horon_identity id = {.rank = rank, .size = RANKS, .local_size = RANKS};
+    char key[HORON_KEY_TEXT_BYTES] = "given";
+    open_asker(asker, rank, limit_ms);
+    snprintf(config.port_range, sizeof config.port_range, "%s", port_range);
+    return horon_meeting_hold(&id, &config, &asker->space, key, &asker->error);
 }
 
 static void test_pmix_out_of_reach_says_what_to_set(void **state)
@@ -69,11 +84,31 @@ static void test_pmix_that_answers_late_can_read_what_it_was_asked(void **state)
     assert_int_equal(fake_pmix.users, 0);
 }
 
+/* It has left its mark, and rank 0 nothing: a time limit has passed. */
+static void test_pmix_rank_that_meets_again_waits_for_rank_0(void **state)
+{
+    struct asker asker;
+    (void)state;
+    fake_pmix = (struct fake_pmix){.rank = 1, .invitation = INVITATION};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(hold(&asker, 1, "", 60), HORON_ERR_TIMEOUT);
+        assert_non_null(strstr(asker.error.text, "not all of the 2 processes"));
+    }
+    fake_pmix.comes = fake_pmix.asked + 3;
+    assert_int_equal(hold(&asker, 1, "", 10000), HORON_OK);
+    assert_int_equal(fake_pmix.asked, fake_pmix.comes);
+    assert_int_equal(hold(&asker, 1, "", 10000), HORON_OK);
+    assert_int_equal(fake_pmix.asked, fake_pmix.comes); /* nobody is waited for */
+    assert_int_equal(fake_pmix.puts, 1);
+    assert_int_equal(fake_pmix.users, 1); /* until this process exits */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pmix_out_of_reach_says_what_to_set),
         cmocka_unit_test(test_pmix_that_answers_late_can_read_what_it_was_asked),
+        cmocka_unit_test(test_pmix_rank_that_meets_again_waits_for_rank_0),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
