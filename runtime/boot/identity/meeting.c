@@ -118,11 +118,9 @@ static horon_status_t meet(const struct horon_identity *id, const struct horon_c
                            struct horon_space *space, const char *mark, bool has_key,
                            char value[HORON_SPACE_VALUE_BYTES], struct horon_error *error)
 {
-    horon_status_t status = HORON_OK;
-    if (id->rank == 0)
+    horon_status_t status = space->calls->end_at_exit(space, error);
+    if (status == HORON_OK && id->rank == 0)
         status = invite(id, config, space, has_key, error);
-    if (status == HORON_OK)
-        status = space->calls->end_at_exit(space, error);
     if (status == HORON_OK)
         status = space->calls->put(space, mark, VERSION, error);
     if (status == HORON_OK)
@@ -166,12 +164,14 @@ horon_status_t horon_meeting_hold(struct horon_identity *id, const struct horon_
                                   struct horon_error *error)
 {
     char mark[32], value[HORON_SPACE_VALUE_BYTES] = "";
+    struct horon_error ignored;
     assert(id->size > 1 && id->rank >= 0 && id->rank < id->size);
     assert(!id->told);
     snprintf(mark, sizeof mark, NAME ".%d", id->rank);
     horon_status_t status = space->calls->open(space, error);
-    if (status == HORON_OK)
-        status = space->calls->get(space, id->rank, mark, value, error);
+    if (status != HORON_OK)
+        return status;
+    status = space->calls->get(space, id->rank, mark, value, error);
     if (status == HORON_OK) {
         status = space->calls->get(space, 0, NAME, value, error);
         if (status == HORON_AGAIN && space->calls->waits_for_one)
@@ -179,6 +179,8 @@ horon_status_t horon_meeting_hold(struct horon_identity *id, const struct horon_
         space->calls->close(space);
     } else if (status == HORON_AGAIN)
         status = meet(id, config, space, mark, key[0] != 0, value, error);
+    else
+        (void)space->calls->end_at_exit(space, &ignored); /* it may be its first use */
     if (status == HORON_AGAIN)
         status = horon_error_set(error, HORON_ERR_SYSTEM,
                                  "rank 0 has left nothing with the launcher: did it fail?");

@@ -129,13 +129,13 @@ static horon_status_t pmix_open(struct horon_space *space, struct horon_error *e
         return no_way("the launcher is out of reach", pmix.text(code), "", error);
     own.space[sizeof own.space - 1] = 0;
     snprintf(space->name, sizeof space->name, "%s", own.space);
-    if (own.rank != (uint32_t)space->rank)
-        return horon_error_set(error, HORON_ERR_CONFIG,
-                               "the launcher (PMIx) has this process as rank %u, and its variables "
-                               "as rank %d: set HORON_STORE=tcp://HOST:PORT with an address of "
-                               "rank 0",
-                               own.rank, space->rank);
-    return HORON_OK;
+    if (own.rank == (uint32_t)space->rank)
+        return HORON_OK;
+    (void)space->calls->end_at_exit(space, error); /* the library has begun */
+    return horon_error_set(error, HORON_ERR_CONFIG,
+                           "the launcher (PMIx) has this process as rank %u, and its variables as "
+                           "rank %d: set HORON_STORE=tcp://HOST:PORT with an address of rank 0",
+                           own.rank, space->rank);
 }
 
 static horon_status_t pmix_put(struct horon_space *space, const char *key, const char *value,

@@ -12,7 +12,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -103,12 +106,49 @@ static void test_pmix_rank_that_meets_again_waits_for_rank_0(void **state)
     assert_int_equal(fake_pmix.users, 1); /* until this process exits */
 }
 
+static void exit_with_users(void)
+{
+    _exit(fake_pmix.users);
+}
+
+/* In a process that catches errors, and ends well. */
+static void expect_ended(horon_status_t status, const char *port_range, int64_t limit_ms)
+{
+    int ended = 0;
+    struct asker asker;
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        atexit(exit_with_users); /* behind all others */
+        const horon_status_t first = hold(&asker, 0, port_range, limit_ms);
+        const horon_status_t again = hold(&asker, 0, port_range, limit_ms);
+        if (first != status || again != status || fake_pmix.users == 0)
+            _exit(100);
+        exit(0);
+    }
+    assert_int_equal(waitpid(pid, &ended, 0), pid);
+    assert_true(WIFEXITED(ended));
+    assert_int_equal(WEXITSTATUS(ended), 0);
+}
+
+static void test_pmix_is_ended_where_a_meeting_failed(void **state)
+{
+    (void)state;
+    fake_pmix = (struct fake_pmix){.rank = 0};
+    expect_ended(HORON_ERR_CONFIG, "no range", 10000);
+    fake_pmix = (struct fake_pmix){.rank = 0, .silent = 2};
+    expect_ended(HORON_ERR_TIMEOUT, "", 0);
+    fake_pmix = (struct fake_pmix){.rank = 1}; /* the variables say 0 */
+    expect_ended(HORON_ERR_CONFIG, "", 10000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pmix_out_of_reach_says_what_to_set),
         cmocka_unit_test(test_pmix_that_answers_late_can_read_what_it_was_asked),
         cmocka_unit_test(test_pmix_rank_that_meets_again_waits_for_rank_0),
+        cmocka_unit_test(test_pmix_is_ended_where_a_meeting_failed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
