@@ -15,8 +15,6 @@
 #include <limits.h>
 #include <stdio.h>
 
-/* The store is asked at the deadline which ranks are missing: wait for that. */
-#define GRACE_NS 1000000000u
 /* For the last round: a rank that found the reason just before the deadline may yet tell it. */
 #define LAST_GRACE_NS 1250000000u
 #define TOLD_OVERRUN_MS 200     /* over the limit by less than this is at the limit */
@@ -148,16 +146,9 @@ static void blobs_are_late(struct horon_joining *j, struct horon_error *why)
     horon_store_explain(j->store, why);
 }
 
-/* Of a round that ends at @p deadline_ns. Where all stood still (a machine that was suspended, a
- * job that was stopped) every limit has passed when they go on: the server has its time from then
- * on. */
-static uint64_t answer_due_ns(const struct horon_joining *j, uint64_t deadline_ns)
-{
-    const uint64_t asked_ns = horon_store_asked_ns(j->store);
-    assert(!asked_ns || asked_ns >= deadline_ns);
-    return asked_ns ? asked_ns + GRACE_NS : UINT64_MAX;
-}
-
+/* The store is asked at the deadline which ranks are missing. Where all stood still (a machine that
+ * was suspended, a job that was stopped) every limit has passed when they go on: the server has its
+ * time from then on. */
 static horon_status_t hold(struct horon_joining *j, enum horon_store_put put,
                            const struct horon_writer *blob, struct horon_error *error)
 {
@@ -168,7 +159,7 @@ static horon_status_t hold(struct horon_joining *j, enum horon_store_put put,
         return status;
     HORON_LOG_TRACE(j->log, "while %s: gave %zu bytes to the store", j->doing, blob->used);
     while (status == HORON_OK && !horon_store_get(j->store, &j->blobs)) {
-        j->deadline_ns = answer_due_ns(j, deadline_ns);
+        j->deadline_ns = horon_store_answer_due_ns(j->store);
         status = horon_joining_wait(j, blobs_are_late, error);
     }
     j->deadline_ns = deadline_ns;

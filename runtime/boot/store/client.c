@@ -32,6 +32,7 @@
 #define REFUSED_PATIENCE_NS 1500000000u
 #define LOOK_FIRST_NS 500000u  /* first pause between looks at a file; doubles ... */
 #define LOOK_LAST_NS 32000000u /* ... up to this */
+#define ANSWER_NS 1000000000u  /* for the server to say which ranks are missing */
 #define WHERE_BYTES 150        /* of a long list of addresses as much as fits a text */
 
 enum client_state {
@@ -258,9 +259,12 @@ horon_status_t horon_store_put(struct horon_store *store, enum horon_store_put p
     return HORON_OK;
 }
 
-uint64_t horon_store_asked_ns(const struct horon_store *store)
+uint64_t horon_store_answer_due_ns(const struct horon_store *store)
 {
-    return store->asked_ns;
+    if (!store->asked_ns)
+        return UINT64_MAX;
+    const bool reached = store->stream.link || store->server;
+    return store->asked_ns + (reached ? ANSWER_NS : 0);
 }
 
 horon_status_t horon_store_failed(const struct horon_store *store, bool *whole_out,

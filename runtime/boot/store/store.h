@@ -56,9 +56,10 @@ horon_status_t horon_store_open(const struct horon_store_options *options,
 horon_status_t horon_store_put(struct horon_store *store, enum horon_store_put put,
                                const void *blob, size_t bytes, uint64_t deadline_ns,
                                struct horon_error *error);
-/** @return when the server was asked which ranks are missing, which may be long after the deadline
- * if this process stood still; 0: it was not yet */
-uint64_t horon_store_asked_ns(const struct horon_store *store);
+/** @return when the server's answer to which ranks are missing is due: a while after it was asked,
+ * which may be long after the deadline if this process stood still, and at once if the server was
+ * not reached; UINT64_MAX: it was not asked yet */
+uint64_t horon_store_answer_due_ns(const struct horon_store *store);
 
 /**
  * To be asked while waiting for whatever.

@@ -72,7 +72,9 @@ static void *join_one(void *arg)
                                              .host_ranks_max = world->host_ranks_max,
                                              .wrap = world->wrap,
                                              .interrupted = world->interrupted,
-                                             .interrupted_arg = rank};
+                                             .interrupted_arg = rank,
+                                             .get_ready = world->get_ready,
+                                             .arg = rank};
     struct horon_config config;
     int count = 0;
     rank->log =
@@ -88,6 +90,7 @@ static void *join_one(void *arg)
     if (rank->status == HORON_OK)
         rank->status = horon_boot(&rank->boot, rank->rank, rank->size ? rank->size : world->size,
                                   &config, &caller, &rank->log, &rank->error);
+    rank->ended = true;
     return NULL;
 }
 

@@ -25,6 +25,7 @@ struct boots_rank {
     struct horon_log log;
     struct horon_boot boot;
     horon_status_t status;
+    _Atomic bool ended; /* with the status */
     struct horon_error error;
     int warnings;
     char warning[256];   /* the last one */
@@ -38,6 +39,8 @@ struct boots {
     int host_ranks_max;
     horon_link_wrap_fn_t wrap;      /* NULL, or of the links of store sessions */
     int (*interrupted)(void *rank); /* NULL, or asked by every rank */
+    /* NULL, or called by every rank before it listens to others */
+    horon_status_t (*get_ready)(void *rank, int number, struct horon_error *error);
     struct boots_rank ranks[BOOT_RANKS_MAX];
 };
 

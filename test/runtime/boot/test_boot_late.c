@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * All ranks stand still while they join, as on a machine that is suspended, or in a job that is
- * stopped: when they go on, every limit has passed. The one that looks first has to wait for the
- * one that knows which rank is missing.
+ * Limits that pass while a rank stands still. All do, as on a machine that is suspended, or in a
+ * job that is stopped: when they go on, the one that looks first has to wait for the one that knows
+ * which rank is missing. Or rank 0 alone does: nobody can wait for its answer.
  */
 #undef NDEBUG
 #include "boots.h"
+
+#include "clock.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -70,10 +72,55 @@ static void test_boot_that_stood_still_names_the_missing_rank(void **state)
     sem_destroy(&goes_on);
 }
 
+static uint64_t limit_ns;   /* of rank 1 */
+static _Atomic int overdue; /* how often it has turned since then */
+
+static int count_overdue(void *arg)
+{
+    const struct boots_rank *rank = arg;
+    if (rank->rank == 1 && !limit_ns)
+        limit_ns = horon_clock_deadline(horon_clock_ns(), 1000);
+    overdue += rank->rank == 1 && horon_clock_ns() > limit_ns;
+    return 0;
+}
+
+/* Rank 0's port takes connections, and it hears nobody until rank 1 has given up, or does not. */
+static horon_status_t get_ready_late(void *arg, int number, struct horon_error *error)
+{
+    const struct boots_rank *rank = arg;
+    const struct timespec pause = {.tv_nsec = 1000000};
+    (void)error;
+    while (number == 0 && !rank->world->ranks[1].ended && overdue < 3)
+        nanosleep(&pause, NULL);
+    return HORON_OK;
+}
+
+/* Else rank 0 would believe that it goes on. */
+static void test_boot_that_reached_no_store_in_time_is_gone(void **state)
+{
+    struct place place;
+    struct boots world;
+    (void)state;
+    place_tcp(&place);
+    boots_init(&world, 2, place.setting);
+    boots_setting(&world, "JOB_KEY=a secret of these tests");
+    world.ranks[0].settings[0] = "START_TIMEOUT=3s";
+    world.ranks[1].settings[0] = "START_TIMEOUT=1s";
+    world.interrupted = count_overdue;
+    world.get_ready = get_ready_late;
+    boots_join(&world);
+    for (int r = 0; r < 2; r++)
+        assert_int_equal(world.ranks[r].status, HORON_ERR_TIMEOUT);
+    assert_non_null(strstr(world.ranks[0].error.text, "of 2 ranks, rank 1 never came"));
+    assert_non_null(strstr(world.ranks[1].error.text, "was not reached"));
+    place_end(&place);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_boot_that_stood_still_names_the_missing_rank),
+        cmocka_unit_test(test_boot_that_reached_no_store_in_time_is_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
