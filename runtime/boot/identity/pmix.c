@@ -31,6 +31,7 @@
 /* ---- as in pmix_common.h -------------------------------------------------------------------- */
 
 #define PMIX_SUCCESS 0
+#define PMIX_TIMEOUT (-24)
 #define PMIX_NOT_FOUND (-46)
 #define PMIX_TYPE_BOOL 1
 #define PMIX_TYPE_STRING 3
@@ -267,7 +268,7 @@ static horon_status_t ask(const struct horon_space *space, int rank, const char 
     if (status == HORON_OK && answer->code == PMIX_SUCCESS && !answer->value[0])
         status = horon_error_set(error, HORON_ERR_PROTO,
                                  "the launcher (PMIx) gives no text for %s of rank %d", key, rank);
-    else if (status == HORON_OK && answer->code == PMIX_NOT_FOUND)
+    else if (status == HORON_OK && (answer->code == PMIX_NOT_FOUND || answer->code == PMIX_TIMEOUT))
         status = HORON_AGAIN;
     else if (status == HORON_OK)
         status = check(&pmix, answer->code, "asked where ranks meet", error);
@@ -284,7 +285,7 @@ static horon_status_t pmix_get(struct horon_space *space, int rank, const char *
 }
 
 /* It mostly answers when there is something. Open MPI 4.1 says at once now and then that there is
- * nothing, if the other process has just begun. */
+ * nothing, if the other process has just begun, and after two seconds that they have passed. */
 static horon_status_t pmix_await(struct horon_space *space, int rank, const char *key,
                                  char value[HORON_SPACE_VALUE_BYTES], struct horon_error *error)
 {

@@ -11,6 +11,7 @@
 /* ---- as in pmix_common.h -------------------------------------------------------------------- */
 
 #define PMIX_SUCCESS 0
+#define PMIX_ERR_TIMEOUT (-24)
 #define PMIX_ERR_UNREACH (-25)
 #define PMIX_NOT_FOUND (-46)
 #define PMIX_STRING 3
