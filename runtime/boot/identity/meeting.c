@@ -118,9 +118,11 @@ static horon_status_t meet(const struct horon_identity *id, const struct horon_c
                            struct horon_space *space, const char *mark, bool has_key,
                            char value[HORON_SPACE_VALUE_BYTES], struct horon_error *error)
 {
-    horon_status_t status = space->calls->end_at_exit(space, error);
-    if (status == HORON_OK && id->rank == 0)
+    horon_status_t status = HORON_OK;
+    if (id->rank == 0)
         status = invite(id, config, space, has_key, error);
+    if (status == HORON_OK && !space->calls->begins_at_open)
+        status = space->calls->end_at_exit(space, error);
     if (status == HORON_OK)
         status = space->calls->put(space, mark, VERSION, error);
     if (status == HORON_OK)
@@ -172,6 +174,8 @@ horon_status_t horon_meeting_hold(struct horon_identity *id, const struct horon_
     if (status != HORON_OK)
         return status;
     status = space->calls->get(space, id->rank, mark, value, error);
+    if (status != HORON_OK && space->calls->begins_at_open) /* even if nothing comes of it */
+        (void)space->calls->end_at_exit(space, &ignored);
     if (status == HORON_OK) {
         status = space->calls->get(space, 0, NAME, value, error);
         if (status == HORON_AGAIN && space->calls->waits_for_one)
@@ -179,8 +183,6 @@ horon_status_t horon_meeting_hold(struct horon_identity *id, const struct horon_
         space->calls->close(space);
     } else if (status == HORON_AGAIN)
         status = meet(id, config, space, mark, key[0] != 0, value, error);
-    else
-        (void)space->calls->end_at_exit(space, &ignored); /* it may be its first use */
     if (status == HORON_AGAIN)
         status = horon_error_set(error, HORON_ERR_SYSTEM,
                                  "rank 0 has left nothing with the launcher: did it fail?");

@@ -35,8 +35,9 @@ struct horon_space {
  * not to go on; all return ERR_SYSTEM if the launcher is gone, and ERR_PROTO if its answer makes no
  * sense. */
 struct horon_space_calls {
-    const char *name;   /* of the protocol */
-    bool waits_for_one; /* await() waits for its rank alone, and may be called again */
+    const char *name;    /* of the protocol */
+    bool begins_at_open; /* the launcher hears of this process then, not by the first put() */
+    bool waits_for_one;  /* await() waits for its rank alone, and may be called again */
     /** Finds the space. @return OK | ERR_CONFIG, there is no way to it; the text says what to set |
      * as above */
     horon_status_t (*open)(struct horon_space *space, struct horon_error *error);

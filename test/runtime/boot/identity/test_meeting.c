@@ -13,8 +13,10 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -237,6 +239,41 @@ static void test_meeting_that_a_process_misses_says_so(void **state)
     end(&launcher);
 }
 
+/* Hydra would end in the midst of the barrier, in which the others may wait. */
+static void test_meeting_that_failed_before_the_first_put_tells_no_end(void **state)
+{
+    static struct horon_config config = {.port_range = "no range"};
+    struct launcher launcher = {0};
+    struct rank alone = {.launcher = &launcher,
+                         .config = &config,
+                         .limit_ms = 10000,
+                         .id = {.rank = 0, .size = RANKS, .local_size = RANKS}};
+    int ends[2], ended = 0;
+    char requests[1024];
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    launcher.theirs[0] = ends[1];
+    answer(ends[0], "cmd=my_kvsname kvsname=space\n"
+                    "cmd=get_result rc=-1 msg=not_found value=unknown\n"
+                    "cmd=finalize_ack\n");
+    fflush(NULL);
+    const pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        hold(&alone);
+        exit(alone.status != HORON_ERR_CONFIG);
+    }
+    assert_int_equal(waitpid(pid, &ended, 0), pid);
+    assert_true(WIFEXITED(ended));
+    assert_int_equal(WEXITSTATUS(ended), 0);
+    const ssize_t got = recv(ends[0], requests, sizeof requests - 1, MSG_DONTWAIT);
+    assert_true(got > 0);
+    requests[got] = 0;
+    assert_string_equal(requests, "cmd=get_my_kvsname\ncmd=get kvsname=space key=horon.0\n");
+    close(ends[0]);
+    close(ends[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -244,6 +281,7 @@ int main(void)
         cmocka_unit_test(test_meeting_again_needs_no_barrier),
         cmocka_unit_test(test_meeting_of_ranks_with_a_key_tells_none),
         cmocka_unit_test(test_meeting_that_a_process_misses_says_so),
+        cmocka_unit_test(test_meeting_that_failed_before_the_first_put_tells_no_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
