@@ -348,11 +348,17 @@ static bool drive_turn(struct horon_context *ctx, const struct horon_request *re
 }
 
 /* What was submitted with the request that is over may have begun in the same turn. It goes out
- * now, as nobody may look after it for a while. */
+ * now, as nobody may look after it for a while. And where the decision came with the mark of what
+ * cannot wait, for it may concern ranks that wait for nothing, one more look finds nothing mostly;
+ * left to the progress thread, that look costs several times what a small operation does. */
 static void see_off_others(struct horon_context *ctx)
 {
+    const _Atomic bool *urgent = &own_line(ctx)->urgent;
     int turns = LAST_TURNS;
-    while (turns-- > 0 && horon_engine_in_flight(ctx->engine) > 0 && horon_token_look(ctx))
+    while (turns-- > 0 &&
+           (horon_engine_in_flight(ctx->engine) > 0 ||
+            atomic_load_explicit(urgent, memory_order_relaxed)) &&
+           horon_token_look(ctx))
         continue;
 }
 
