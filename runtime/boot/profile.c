@@ -8,6 +8,7 @@
 #include "file.h"
 #include "host/process.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -102,6 +103,8 @@ static const char *read_text(struct horon_reader *in)
 void horon_profile_encode(struct horon_writer *out, const struct horon_profile *profile,
                           bool settings)
 {
+    assert(memchr(profile->name, 0, sizeof profile->name));
+    assert(memchr(profile->socket, 0, sizeof profile->socket));
     horon_write_bytes(out, profile->member, sizeof profile->member);
     horon_write_u64(out, profile->job);
     horon_write_string(out, profile->name);
@@ -142,6 +145,7 @@ horon_status_t horon_profile_check_settings(const struct horon_profile *first,
                                             struct horon_error *error)
 {
     const char *a = first->settings, *b = mine->settings;
+    assert(a && b && rank >= 0);
     size_t line = 0; /* the first that differs */
     if (strcmp(a, b) == 0)
         return HORON_OK;
