@@ -5,9 +5,9 @@
  * when it ends or calls exec(). The leader of the host has both of all, and tells the others.
  *
  * A process that writes a core file ends only when the file is written, which may take minutes. So
- * while operations are in flight and none of them ends, the progress thread asks /proc now and then
- * about the other ranks of its host. A rank that is alone on its host has none to ask; there only
- * horonrun's agent can (agent_look.c). Over connections it cannot be told from a stopped rank.
+ * while any operation waits for long, the progress thread asks /proc now and then about the other
+ * ranks of its host. A rank that is alone on its host has none to ask; there only horonrun's agent
+ * can (agent_look.c). Over connections it cannot be told from a stopped rank.
  *
  * The progress thread takes note; the next thread that holds the token tells the engine.
  */
@@ -19,8 +19,10 @@
 #include <assert.h>
 #include <stdio.h>
 
-/* Between two looks for core files. The second look without an end in between reads /proc. */
+/* Between two looks for core files. One that finds a request which the look before it has seen
+ * reads /proc. */
 #define LOOK_MS 300
+#define LATE_NS (LOOK_MS * UINT64_C(1000000) / 2)
 
 /* In the order of what is known: one that was lost may be found to have ended. */
 enum death { DEATH_NONE, DEATH_LOST, DEATH_DUMPS, DEATH_ENDED };
@@ -122,11 +124,10 @@ int64_t horon_deaths_look(struct horon_context *ctx)
     const uint64_t now = horon_clock_ns();
     if (now < ctx->deaths_look_ns)
         return (int64_t)((ctx->deaths_look_ns - now) / 1000000u) + 1;
-    const uint64_t ends = horon_engine_ends(ctx->engine);
-    for (int i = 0; i < ctx->host.shape.local_size && ends == ctx->deaths_ends; i++)
+    const bool late = horon_engine_is_late(ctx->engine, LATE_NS);
+    for (int i = 0; i < ctx->host.shape.local_size && late; i++)
         if (ctx->boot.local[i].pidfd >= 0 && dumps_core(ctx->boot.local[i].pidfd))
             note(ctx, i, DEATH_DUMPS);
-    ctx->deaths_ends = ends;
     ctx->deaths_look_ns = horon_clock_deadline(now, LOOK_MS);
     horon_context_report_deaths(ctx);
     return LOOK_MS;

@@ -359,12 +359,6 @@ uint64_t horon_engine_interval_ns(const struct horon_engine *engine)
     return least;
 }
 
-uint64_t horon_engine_ends(const struct horon_engine *engine)
-{
-    HORON_ASSERT_OWNER(engine->options.owner);
-    return engine->ends;
-}
-
 size_t horon_engine_in_flight(const struct horon_engine *engine)
 {
     HORON_ASSERT_OWNER(engine->options.owner);

@@ -142,8 +142,6 @@ bool horon_engine_advance(struct horon_engine_team *team, bool in_order);
 uint32_t horon_engine_wants(const struct horon_engine *engine);
 /** After how long it must look again, since a backend wakes nobody; 0: it need not. */
 uint64_t horon_engine_interval_ns(const struct horon_engine *engine);
-/** A number that changes whenever a request ends. */
-uint64_t horon_engine_ends(const struct horon_engine *engine);
 /** Requests taken from the mailbox and not ended. */
 size_t horon_engine_in_flight(const struct horon_engine *engine);
 /** Is something left that only a turn of this rank moves: input that the poller has found, or what
@@ -165,6 +163,8 @@ uint64_t horon_engine_moves(const struct horon_engine *engine, const struct horo
 /** Asks which ranks lack a request, for horon_engine_explain(). @return false: it asks nothing */
 bool horon_engine_ask(struct horon_engine *engine, const struct horon_request *request);
 
+/** Is a request in flight that was so at a call at least @p limit_ns before? */
+bool horon_engine_is_late(struct horon_engine *engine, uint64_t limit_ns);
 /** Logs what has waited for @p warn_ns, again after twice the time, to 16 limits between; fails all
  * if ranks lack what has waited for @p end_ns. 0: never. Call it four times in a limit or more. */
 void horon_engine_watch_stalls(struct horon_engine *engine, uint64_t warn_ns, uint64_t end_ns);

@@ -200,12 +200,42 @@ struct ending {
     int victim;
     size_t core_bytes; /* 0: exec() */
     const char *folder;
+    bool others_exchange; /* and do not only wait */
 };
+
+/* One operation waits for the victim while others end all the time. */
+static void exchange_for_ever(horon_context_t *ctx, struct job_report *report)
+{
+    static float data;
+    horon_request_t *request;
+    const horon_descriptor_t desc = job_sum("all", &data, 1, 0);
+    const int peer = 2 - horon_rank(ctx);
+    const bool first = peer == 2;
+    report->status = horon_submit(ctx, &desc, &request);
+    if (report->status != HORON_OK)
+        return;
+    while (horon_test(request, HORON_HOST_DONE) == HORON_IN_PROGRESS) {
+        int32_t value = 0;
+        horon_descriptor_t one = job_message(first ? HORON_SEND : HORON_RECV, peer, 0, &value, 1);
+        if (horon_run(ctx, &one, -1, NULL, 0) != HORON_OK)
+            break;
+        one = job_message(first ? HORON_RECV : HORON_SEND, peer, 1, &value, 1);
+        if (horon_run(ctx, &one, -1, NULL, 0) != HORON_OK)
+            break;
+    }
+    report->status = horon_wait(request, HORON_HOST_DONE, -1);
+    snprintf(report->text, sizeof report->text, "%s", horon_request_error(request));
+    horon_release(request);
+}
 
 static void end_otherwise(horon_context_t *ctx, void *arg, struct job_report *report)
 {
     const struct ending *ending = arg;
     const struct rlimit any = {RLIM_INFINITY, RLIM_INFINITY};
+    if (horon_rank(ctx) != ending->victim && ending->others_exchange) {
+        exchange_for_ever(ctx, report);
+        return;
+    }
     if (horon_rank(ctx) != ending->victim) {
         work_for_ever(ctx, NULL, report);
         return;
@@ -261,9 +291,10 @@ static void test_kill_by_exec_is_named_by_all(void **state)
 
 /* @return have the others seen the core file being written? A process whose core file is written
  * has closed its sockets before it can be waited for, so that it is named in any case. */
-static bool is_named_while_it_dumps(size_t core_bytes, const char *folder, int *status_out)
+static bool is_named_while_it_dumps(size_t core_bytes, const char *folder, bool others_exchange,
+                                    int *status_out)
 {
-    struct ending ending = {.victim = 1, .core_bytes = core_bytes, .folder = folder};
+    struct ending ending = {1, core_bytes, folder, others_exchange};
     struct job job;
     job_start(&job, 3, NULL, end_otherwise, &ending);
     job_wait_joined(&job);
@@ -277,15 +308,14 @@ static bool is_named_while_it_dumps(size_t core_bytes, const char *folder, int *
 }
 
 /* The larger the process, the longer its core file takes: one that outlasts the look is enough. */
-static void test_kill_with_core_file_is_named_before_it_is_written(void **state)
+static void expect_named_before_it_is_written(bool others_exchange)
 {
     char folder[] = "/tmp/horon-test-XXXXXX", command[64];
     int status = 0;
     bool named = false;
-    (void)state;
     assert_non_null(mkdtemp(folder));
     for (size_t mib = 256; mib <= 2048 && !named; mib *= 2)
-        named = is_named_while_it_dumps(mib << 20, folder, &status);
+        named = is_named_while_it_dumps(mib << 20, folder, others_exchange, &status);
     snprintf(command, sizeof command, "rm -rf %s", folder);
     assert_int_equal(system(command), 0);
     if (named)
@@ -296,6 +326,18 @@ static void test_kill_with_core_file_is_named_before_it_is_written(void **state)
     skip();
 }
 
+static void test_kill_with_core_file_is_named_before_it_is_written(void **state)
+{
+    (void)state;
+    expect_named_before_it_is_written(false);
+}
+
+static void test_kill_with_core_file_is_named_though_others_exchange(void **state)
+{
+    (void)state;
+    expect_named_before_it_is_written(true);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -304,6 +346,7 @@ int main(void)
         cmocka_unit_test(test_kill_with_living_child_is_named_by_all),
         cmocka_unit_test(test_kill_by_exec_is_named_by_all),
         cmocka_unit_test(test_kill_with_core_file_is_named_before_it_is_written),
+        cmocka_unit_test(test_kill_with_core_file_is_named_though_others_exchange),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
