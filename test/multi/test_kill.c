@@ -6,6 +6,8 @@
 #undef NDEBUG
 #include "multi/job.h"
 
+#include <fcntl.h>
+#include <linux/fs.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -13,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -307,13 +310,27 @@ static bool is_named_while_it_dumps(size_t core_bytes, const char *folder, bool 
     return seen;
 }
 
-/* The larger the process, the longer its core file takes: one that outlasts the look is enough. */
+/* Each page of a file in it is on the disk before the next one is written, where the file system
+ * knows that: a core file takes minutes then. */
+static void make_slow(const char *folder)
+{
+    int flags = 0, fd = open(folder, O_RDONLY | O_DIRECTORY);
+    assert_true(fd >= 0);
+    if (ioctl(fd, FS_IOC_GETFLAGS, &flags) == 0) {
+        flags |= FS_SYNC_FL;
+        (void)ioctl(fd, FS_IOC_SETFLAGS, &flags);
+    }
+    close(fd);
+}
+
+/* Elsewhere the larger the process, the longer it takes: one that outlasts the look is enough. */
 static void expect_named_before_it_is_written(bool others_exchange)
 {
     char folder[] = "/tmp/horon-test-XXXXXX", command[64];
     int status = 0;
     bool named = false;
     assert_non_null(mkdtemp(folder));
+    make_slow(folder);
     for (size_t mib = 256; mib <= 2048 && !named; mib *= 2)
         named = is_named_while_it_dumps(mib << 20, folder, others_exchange, &status);
     snprintf(command, sizeof command, "rm -rf %s", folder);
