@@ -10,6 +10,8 @@
 
 #include "alloc.h"
 #include "clock.h"
+#include "cpu.h"
+#include "engine/express.h"
 #include "engine/kept.h"
 
 #include <assert.h>
@@ -269,6 +271,47 @@ static bool are_kept(const horon_descriptor_t *descs, size_t n)
     return kept && (n < 2 || descs[0].verb != descs[1].verb);
 }
 
+static bool sends(const struct horon_request *message)
+{
+    return horon_verb_rows[message->verb].reads != HORON_RANKS_NONE;
+}
+
+/* How often a thread asks for what comes within a moment; one that shares its core asks once. */
+#define EXPRESS_TURNS 200
+
+static horon_status_t receive_express(struct horon_context *ctx, struct horon_request *receive)
+{
+    const bool spins = !ctx->crowded || horon_yields_may_spin(&ctx->yields);
+    horon_status_t status = horon_express_expect(ctx->engine, receive);
+    for (int left = spins ? EXPRESS_TURNS : 1; status == HORON_IN_PROGRESS; horon_cpu_relax()) {
+        status = horon_express_receive(ctx->engine, receive);
+        if (status != HORON_IN_PROGRESS)
+            break;
+        if (--left > 0 && !atomic_load_explicit(&ctx->takers, memory_order_relaxed))
+            continue;
+        horon_express_withdraw(receive);
+        status = HORON_AGAIN;
+    }
+    return status;
+}
+
+/* @return how many of them, from the first, have ended well; @p status_out  of the next one: AGAIN,
+ * it is to be begun | IN_PROGRESS, it is */
+static size_t run_express(struct horon_context *ctx, struct horon_request *const *requests,
+                          size_t n, horon_status_t *status_out)
+{
+    size_t over = 0;
+    horon_status_t status = HORON_OK;
+    while (over < n && status == HORON_OK) {
+        struct horon_request *request = requests[over];
+        status = sends(request) ? horon_express_send(ctx->engine, request)
+                                : receive_express(ctx, request);
+        over += status == HORON_OK;
+    }
+    *status_out = status;
+    return over;
+}
+
 /* All are made before one is begun. With the token, which it releases. */
 static horon_status_t run_messages_here(struct horon_context *ctx, struct horon_engine_team *team,
                                         const horon_descriptor_t *descs, size_t n,
@@ -290,8 +333,23 @@ static horon_status_t run_messages_here(struct horon_context *ctx, struct horon_
     }
     for (size_t i = 0; i < n; i++)
         launch(requests[i]);
-    horon_engine_start_now(ctx->engine, requests, n);
-    return drive_now(ctx, requests, n, timeout_ms, error);
+    if (n == 2 && !sends(requests[0])) { /* each rank would wait for the other */
+        struct horon_request *receive = requests[0];
+        requests[0] = requests[1];
+        requests[1] = receive;
+    }
+    const size_t over = run_express(ctx, requests, n, &status);
+    for (size_t i = 0; i < over; i++) {
+        atomic_store_explicit(&requests[i]->refs, 1, memory_order_relaxed);
+        horon_kept_put(team, requests[i]);
+    }
+    if (over == n) {
+        horon_token_release(ctx);
+        return HORON_OK;
+    }
+    const size_t begun = over + (status == HORON_IN_PROGRESS);
+    horon_engine_start_now(ctx->engine, requests + begun, n - begun);
+    return drive_now(ctx, requests + over, n - over, timeout_ms, error);
 }
 
 /* Another thread drives, or no request is kept for each: they are posted, and waited for. */

@@ -21,6 +21,7 @@
  */
 #include "wait.h"
 
+#include "engine/express.h"
 #include "exec/owed_ring.h"
 #include "looks.h"
 #include "patience.h"
@@ -334,12 +335,14 @@ static bool is_over(struct wait *wait)
 
 /* A turn of all, or, mostly, only of what the request waits for: once it has begun, the other ranks
  * of this host say by flags how far they are, and a rank that looks at all else sees them late. A
- * message has no flags: mostly it is asked whether its link has anything, and then all moves. */
-static bool drive_turn(struct horon_context *ctx, const struct horon_request *request,
-                       unsigned turn)
+ * message has no flags, but a link. */
+static bool drive_turn(struct horon_context *ctx, struct horon_request *request, unsigned turn)
 {
-    if (request->paired && turn % YIELDS_PER_LOOK && !horon_engine_may_move(ctx->engine, request))
-        return false;
+    if (request->paired && turn % YIELDS_PER_LOOK) {
+        const horon_status_t moved = horon_engine_move_message(ctx->engine, request);
+        if (moved != HORON_AGAIN)
+            return moved == HORON_IN_PROGRESS;
+    }
     const bool by_flags = request->begun && !request->paired && ctx->boot.topology.host_count == 1;
     if (by_flags && turn % YIELDS_PER_LOOK)
         return horon_engine_advance(request->team, request->in_order);

@@ -263,7 +263,7 @@ static void mux_failed(struct horon_engine *engine, int peer, const struct horon
 }
 
 /* Apart from the loop, which needs no room for an error where no link has anything to do. */
-__attribute__((noinline)) static bool move_link(struct horon_engine *engine, int peer)
+__attribute__((noinline)) bool horon_engine_move_link(struct horon_engine *engine, int peer)
 {
     bool moved = false;
     struct horon_error error; /* set if it fails */
@@ -284,7 +284,7 @@ bool horon_engine_move_links(struct horon_engine *engine)
         int peer = membership->peers[i];
         struct horon_mux *mux = membership->mux_of[peer];
         if (mux && horon_mux_wants_turn(mux))
-            moved |= move_link(engine, peer);
+            moved |= horon_engine_move_link(engine, peer);
     }
     for (struct horon_engine_team *team = engine->job->next; team; team = team->next)
         moved |= horon_team_move_rings(team);

@@ -127,8 +127,6 @@ bool horon_engine_has_post(const struct horon_engine *engine);
 
 /** One bounded turn of everything. @return true if anything moved */
 bool horon_engine_progress(struct horon_engine *engine);
-/** Would a turn move a message? True where only a turn can tell. */
-bool horon_engine_may_move(const struct horon_engine *engine, const struct horon_request *message);
 
 /** Begins an in-order request at once, past the mailbox, if nothing is queued before it. What ring
  * it owes (exec/owed_ring.h), the release of the token pays. @return OK, it has ended well and was

@@ -291,6 +291,11 @@ void horon_matching_count_send(struct horon_matching *matching, int peer)
     peer_of(matching, peer)->sent++;
 }
 
+void horon_matching_count_offer(struct horon_matching *matching, int peer)
+{
+    peer_of(matching, peer)->announced++;
+}
+
 size_t horon_matching_waiting(const struct horon_matching *matching)
 {
     return matching->waiting;

@@ -64,6 +64,8 @@ uint64_t horon_matching_next_offer(const struct horon_matching *matching, int pe
 uint64_t horon_matching_next_send(const struct horon_matching *matching, int peer);
 /** It is announced. */
 void horon_matching_count_send(struct horon_matching *matching, int peer);
+/** A message of @p peer came, and its receive was known: neither is in the table. */
+void horon_matching_count_offer(struct horon_matching *matching, int peer);
 /** How many announcements wait? */
 size_t horon_matching_waiting(const struct horon_matching *matching);
 

@@ -29,6 +29,7 @@
  */
 #include "engine/messages.h"
 
+#include "engine/express.h"
 #include "exec/owed_ring.h"
 #include "link/mux_announced.h"
 
@@ -86,6 +87,15 @@ bool horon_team_has_messages(const struct horon_engine_team *team)
 static bool is_done(const struct horon_request *request)
 {
     return request->message.state == HORON_MESSAGE_UNDERWAY && request->message.transfer.done;
+}
+
+static void append(struct horon_request *request)
+{
+    struct horon_team_messages *messages = &request->team->messages;
+    request->message.next = NULL;
+    request->message.at = messages->last;
+    *messages->last = request;
+    messages->last = &request->message.next;
 }
 
 static void unlink_message(struct horon_engine_team *team, struct horon_request *request)
@@ -187,16 +197,19 @@ HORON_SELDOM static void end_left(struct horon_request *request)
 
 /* ---- transfers ------------------------------------------------------------------------------ */
 
-static struct horon_transfer *fill_transfer(struct horon_request *request, uint64_t sequence)
+struct horon_transfer *horon_message_fill(struct horon_request *request, uint64_t number)
 {
     const struct horon_operation *op = &request->op;
+    const int peer = op->agreed.root, self = request->team->view.rank;
+    const bool sends = horon_message_sends(request);
     struct horon_transfer *transfer = &request->message.transfer;
     const struct horon_part *part = &request->part;
     *transfer = (struct horon_transfer){
         .id = {.channel = horon_team_message_channel(request->team->id),
-               .sequence = sequence,
+               .sequence =
+                   sends ? sequence_of(number, self, peer) : sequence_of(number, peer, self),
                .tag = op->agreed.dtype},
-        .data = horon_message_sends(request) ? (void *)(uintptr_t)part->src : part->dst,
+        .data = sends ? (void *)(uintptr_t)part->src : part->dst,
         .bytes = (size_t)op->count * horon_dtype_bytes((horon_dtype_t)op->agreed.dtype),
         .check = request->message.tag,
         .ends = &request->team->messages.ends,
@@ -219,11 +232,18 @@ static void is_underway(struct horon_request *request)
     add_begun_event(request);
 }
 
+void horon_team_adopt_message(struct horon_engine_team *team, struct horon_request *request)
+{
+    horon_engine_link(team->engine, request);
+    append(request);
+    is_underway(request);
+}
+
 /* ---- sending -------------------------------------------------------------------------------- */
 
-/* What a message is, behind what its receiver knows it by: to it its tag, of a refusal its number.
- * horon_team_on_offer() and horon_team_on_refusal() read it. */
-static void write_offer(struct horon_writer *out, uint64_t known_by, uint64_t count, uint8_t dtype)
+/* horon_team_on_offer() and horon_team_on_refusal() read it. */
+void horon_message_write_offer(struct horon_writer *out, uint64_t known_by, uint64_t count,
+                               uint8_t dtype)
 {
     horon_write_u64(out, known_by);
     horon_write_u64(out, count);
@@ -235,19 +255,20 @@ static void announce(struct horon_request *request)
     uint8_t bytes[48];
     struct horon_writer out =
         horon_team_begin_message(request->team->id, bytes, sizeof bytes, HORON_CONTROL_MESSAGE);
-    write_offer(&out, request->message.tag, request->op.count, request->op.agreed.dtype);
+    horon_message_write_offer(&out, request->message.tag, request->op.count,
+                              request->op.agreed.dtype);
     horon_team_send_control(request->team, peer_of(request), &out);
 }
 
 static void send_or_post(struct horon_request *request)
 {
     struct horon_engine_team *team = request->team;
-    const int to = request->op.agreed.root, from = team->view.rank;
+    const int to = request->op.agreed.root;
     struct horon_mux *mux = team->engine->membership->mux_of[peer_of(request)];
     struct horon_error error;
     horon_error_clear(&error);
     const uint64_t number = horon_matching_next_send(team->messages.matching, to);
-    struct horon_transfer *transfer = fill_transfer(request, sequence_of(number, from, to));
+    struct horon_transfer *transfer = horon_message_fill(request, number);
     const bool now = horon_mux_send_now(mux, transfer);
     const horon_status_t status = now ? HORON_OK : horon_mux_post_send(mux, transfer, &error);
     count_unlinked(request, false);
@@ -274,7 +295,7 @@ static void begin_send(struct horon_request *request)
 }
 
 /* On both sides, and does it carry more? */
-static bool has_link(const struct horon_engine_team *team, int rank)
+bool horon_team_has_link(const struct horon_engine_team *team, int rank)
 {
     const struct horon_membership *membership = team->engine->membership;
     return membership->mux_of[rank] && membership->mutual[rank] && !is_over(team, rank);
@@ -325,7 +346,7 @@ static void refuse(struct horon_request *request, const struct horon_offer *offe
     uint8_t bytes[48];
     struct horon_writer out =
         horon_team_begin_message(team->id, bytes, sizeof bytes, HORON_CONTROL_REFUSAL);
-    write_offer(&out, offer->number, request->op.count, request->op.agreed.dtype);
+    horon_message_write_offer(&out, offer->number, request->op.count, request->op.agreed.dtype);
     horon_mux_forget(link_to(team->engine, peer_of(request)), horon_team_message_channel(team->id),
                      sequence_of(offer->number, offer->peer, team->view.rank));
     horon_team_send_control(team, peer_of(request), &out); /* may fail the team, which ends it */
@@ -358,9 +379,8 @@ static void begin_recv(struct horon_request *request, const struct horon_offer *
         take_data(request, announced);
         return;
     } else {
-        const uint64_t sequence = sequence_of(offer->number, offer->peer, team->view.rank);
         status = horon_mux_post_recv(link_to(team->engine, peer_of(request)),
-                                     fill_transfer(request, sequence), &why);
+                                     horon_message_fill(request, offer->number), &why);
     }
     if (status == HORON_OK) {
         is_underway(request);
@@ -373,9 +393,8 @@ static void begin_recv(struct horon_request *request, const struct horon_offer *
         end(request, &why);
 }
 
-/* @param announced  NULL: it does not announce itself */
-static horon_status_t take_offer(struct horon_engine_team *team, struct horon_offer *offer,
-                                 struct horon_mux_announced *announced)
+horon_status_t horon_team_take_offer(struct horon_engine_team *team, struct horon_offer *offer,
+                                     struct horon_mux_announced *announced)
 {
     struct horon_expected *expected;
     if (!link_to(team->engine, team->ranks[offer->peer])) /* it came by another one */
@@ -387,6 +406,8 @@ static horon_status_t take_offer(struct horon_engine_team *team, struct horon_of
     const uint64_t number = horon_matching_next_offer(team->messages.matching, offer->peer);
     if (announced && announced->id.sequence != sequence_of(number, offer->peer, team->view.rank))
         return HORON_ERR_PROTO;
+    if (team->messages.awaited && horon_express_take(team, offer, announced))
+        return HORON_OK;
     const horon_status_t status =
         horon_matching_announce(team->messages.matching, offer, &expected);
     if (status != HORON_OK || !expected)
@@ -407,45 +428,7 @@ horon_status_t horon_team_on_offer(struct horon_engine_team *team, int peer,
     offer.dtype = horon_read_u8(in);
     if (!horon_reader_finished(in) || offer.dtype >= HORON_DTYPE_COUNT)
         return HORON_ERR_PROTO;
-    return take_offer(team, &offer, NULL);
-}
-
-/* As if it had been announced before: the team may be one that is made yet, or was. */
-static horon_status_t hear_apart(struct horon_engine *engine, uint32_t team, int peer,
-                                 const struct horon_offer *offer, struct horon_error *error)
-{
-    uint8_t bytes[48];
-    struct horon_writer out =
-        horon_team_begin_message(team, bytes, sizeof bytes, HORON_CONTROL_MESSAGE);
-    write_offer(&out, offer->tag, offer->count, offer->dtype);
-    return horon_engine_on_control(engine, peer, bytes, out.used, error);
-}
-
-horon_status_t horon_engine_on_announced(void *arg, int peer, struct horon_mux_announced *announced,
-                                         struct horon_error *error)
-{
-    const struct horon_transfer_id *id = &announced->id;
-    const uint64_t bytes = announced->bytes;
-    struct horon_engine *engine = arg;
-    const uint32_t number = horon_team_of_channel(id->channel);
-    const size_t element =
-        id->tag < HORON_DTYPE_COUNT ? horon_dtype_bytes((horon_dtype_t)id->tag) : 0;
-    horon_status_t status = HORON_ERR_PROTO;
-    if (element > 0 && bytes % element == 0 && number < HORON_TEAMS_END &&
-        id->channel == horon_team_message_channel(number)) {
-        struct horon_engine_team *team = horon_engine_find_team(engine, number);
-        struct horon_offer offer = {
-            .dtype = (uint8_t)id->tag, .tag = announced->check, .count = bytes / element};
-        offer.peer = team && horon_team_is_bound(team) ? team->member_of[peer] : -1;
-        if (offer.peer < 0)
-            return hear_apart(engine, number, peer, &offer, error);
-        status = take_offer(team, &offer, announced);
-    }
-    if (status == HORON_OK)
-        return HORON_OK;
-    return horon_error_set(
-        error, status, "%s announced a message %s", engine->membership->rank_names[peer],
-        status == HORON_ERR_MEMORY ? "that no memory was left for" : "that makes no sense");
+    return horon_team_take_offer(team, &offer, NULL);
 }
 
 /* ---- turns ---------------------------------------------------------------------------------- */
@@ -565,12 +548,9 @@ void horon_team_start_message(struct horon_engine_team *team, struct horon_reque
         horon_engine_end_here(team->engine, request, HORON_ERR_MEMORY, "no memory for a message");
         return;
     }
-    message->next = NULL;
-    message->at = team->messages.last;
     message->state = HORON_MESSAGE_NEW;
-    *team->messages.last = request;
-    team->messages.last = &message->next;
-    const bool linked = has_link(team, peer_of(request));
+    append(request);
+    const bool linked = horon_team_has_link(team, peer_of(request));
     if (!linked || (horon_message_sends(request) && team->messages.unlinked > 0))
         team->engine->membership->changes++; /* this turn looks for links */
     if (horon_message_sends(request)) {
@@ -584,15 +564,4 @@ void horon_team_start_message(struct horon_engine_team *team, struct horon_reque
     move(request, HORON_MESSAGE_WAITS);
     if (horon_matching_expect(team->messages.matching, &message->expected, &offer))
         begin_recv(request, &offer, NULL);
-}
-
-bool horon_engine_may_move(const struct horon_engine *engine, const struct horon_request *message)
-{
-    HORON_ASSERT_OWNER(engine->options.owner);
-    assert(message->paired);
-    const int peer = message->message.peer;
-    const struct horon_mux *mux = peer < 0 ? NULL : engine->membership->mux_of[peer];
-    const struct horon_link *link = horon_mux_link(mux);
-    return !link || link->ops->descriptor(link) >= 0 || horon_mux_wants_turn(mux) ||
-           horon_engine_has_post(engine);
 }

@@ -5,6 +5,8 @@
 
 #include "codec.h"
 #include "engine/engine_state.h"
+#include "engine/matching.h"
+#include "link/mux_announced.h"
 
 /** The channel on links of a team's messages; those of lanes are below all of these. */
 static inline uint32_t horon_team_message_channel(uint32_t team)
@@ -35,6 +37,14 @@ bool horon_team_move_messages(struct horon_engine_team *team);
 void horon_team_give_up_messages(struct horon_engine_team *team);
 /** Is one in flight, or announced? */
 bool horon_team_has_messages(const struct horon_engine_team *team);
+/** A message is offered by a rank of the team. @param announced NULL: it does not announce itself
+ */
+horon_status_t horon_team_take_offer(struct horon_engine_team *team, struct horon_offer *offer,
+                                     struct horon_mux_announced *announced);
+/** Writes what a message is, behind what its receiver knows it by: its tag, of a refusal its
+ * number. */
+void horon_message_write_offer(struct horon_writer *out, uint64_t known_by, uint64_t count,
+                               uint8_t dtype);
 /** As a control message: @p peer of the team says what it sends, or that it lacks what was sent.
  * @return OK | ERR_PROTO | ERR_MEMORY */
 horon_status_t horon_team_on_offer(struct horon_engine_team *team, int peer,
@@ -45,6 +55,16 @@ horon_status_t horon_team_on_refusal(struct horon_engine_team *team, int peer,
 horon_status_t horon_engine_on_announced(void *engine, int peer,
                                          struct horon_mux_announced *announced,
                                          struct horon_error *error);
+
+/** The transfer of a message, which is that number of its sender's. */
+struct horon_transfer *horon_message_fill(struct horon_request *request, uint64_t number);
+/** Is there a link to a rank of the job on both sides, and does it carry more? */
+bool horon_team_has_link(const struct horon_engine_team *team, int rank);
+/** Links a send that was given to its link, and has not gone whole. */
+void horon_team_adopt_message(struct horon_engine_team *team, struct horon_request *request);
+
+/** Moves the link to a rank of the job, which there is; engine.c. @return did anything move? */
+bool horon_engine_move_link(struct horon_engine *engine, int peer);
 
 /* ---- explain.c ---- */
 

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Messages that end within the call that begins them, in requests that nobody else sees; express.c.
+ * Owner: the thread that holds the progress token, from the first call to the end of the last one.
+ */
+#ifndef HORON_ENGINE_EXPRESS_H
+#define HORON_ENGINE_EXPRESS_H
+
+#include "engine/engine.h"
+#include "engine/matching.h"
+#include "link/mux_announced.h"
+
+/**
+ * Sends a message, which is launched and not posted.
+ * @return OK, it has gone: it was never in flight | IN_PROGRESS, it is in flight | AGAIN, nothing
+ * has happened: it is to be begun as any other
+ */
+horon_status_t horon_express_send(struct horon_engine *engine, struct horon_request *send);
+/** Awaits a message likewise. @return IN_PROGRESS | AGAIN */
+horon_status_t horon_express_expect(struct horon_engine *engine, struct horon_request *receive);
+/** A turn of the link of the message that is awaited. @return OK, it has come: it was never in
+ * flight | IN_PROGRESS | AGAIN, it is awaited no more: as above */
+horon_status_t horon_express_receive(struct horon_engine *engine, struct horon_request *receive);
+/** Awaits it no more. */
+void horon_express_withdraw(struct horon_request *receive);
+
+/** A turn of a message's link alone. @return OK, nothing moved | IN_PROGRESS, something did |
+ * AGAIN, a turn of everything is due */
+horon_status_t horon_engine_move_message(struct horon_engine *engine,
+                                         struct horon_request *message);
+
+/** A message has come. @return was it awaited, and was it taken? */
+bool horon_express_take(struct horon_engine_team *team, const struct horon_offer *offer,
+                        struct horon_mux_announced *announced);
+
+#endif
