@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Messages that end within the call that begins them: the request is never in flight. Whatever
+ * stands in the way leaves all as it was, and the long way gives what it gives without this. Two
+ * ranks of one host, in one thread.
+ */
+#undef NDEBUG
+#include "engine/engine_state.h"
+#include "engine/express.h"
+#include "engine/kept.h"
+#include "world/world.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { BYTES_MAX = 300000 };
+
+struct bed {
+    struct world *world;
+    uint8_t in[BYTES_MAX], out[BYTES_MAX];
+};
+
+static struct horon_engine *engine_of(const struct bed *bed, int rank)
+{
+    return bed->world->ranks[rank].engine;
+}
+
+static struct horon_engine_team *team_of(const struct bed *bed, int rank)
+{
+    return horon_engine_job(engine_of(bed, rank));
+}
+
+static horon_descriptor_t message(horon_verb_t verb, int peer, uint64_t tag, void *data,
+                                  uint64_t count)
+{
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = verb;
+    desc.dtype = HORON_UINT8;
+    desc.root = peer;
+    desc.tag = tag;
+    desc.src = desc.dst = data;
+    desc.count = count;
+    return desc;
+}
+
+/* As run.c makes it. */
+static struct horon_request *make(struct bed *bed, int rank, const horon_descriptor_t *desc)
+{
+    struct horon_request *request = NULL;
+    struct horon_error error;
+    assert_int_equal(horon_kept_take(team_of(bed, rank), desc, &request, &error), HORON_OK);
+    atomic_store(&request->refs, 2);
+    atomic_store(&request->state, HORON_REQUEST_FLYING);
+    return request;
+}
+
+static struct horon_request *make_send(struct bed *bed, uint64_t tag, uint64_t count)
+{
+    const horon_descriptor_t desc = message(HORON_SEND, 1, tag, bed->in, count);
+    return make(bed, 0, &desc);
+}
+
+static struct horon_request *make_recv(struct bed *bed, uint64_t tag, uint64_t count)
+{
+    const horon_descriptor_t desc = message(HORON_RECV, 0, tag, bed->out, count);
+    return make(bed, 1, &desc);
+}
+
+/* It was never in flight, and is kept again. */
+static void put_back(struct bed *bed, struct horon_request *request)
+{
+    const int rank = request->team->view.rank;
+    assert_false(request->linked || request->begun);
+    assert_int_equal(horon_engine_in_flight(engine_of(bed, rank)), 0);
+    assert_null(request->team->messages.first);
+    assert_null(request->team->messages.awaited);
+    assert_int_equal(atomic_load(&request->refs), 2);
+    atomic_store(&request->refs, 1);
+    horon_kept_put(request->team, request);
+}
+
+/* The long way, on both ranks where both are given; as it ends on each. */
+static void take_long_way(struct bed *bed, struct horon_request *const *requests, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct horon_request *one = requests[i];
+        if (!one->linked)
+            horon_engine_start_now(one->team->engine, &one, 1);
+    }
+    assert_true(world_turn_until(bed->world, requests, n));
+}
+
+static void release(struct horon_request *request, horon_status_t status)
+{
+    struct horon_names *names = &request->team->engine->names;
+    assert_int_equal(request->status, status);
+    assert_int_equal(atomic_load(&request->refs), 1);
+    horon_kept_free(request, names);
+}
+
+/* Each end of each message: it ends by the express or by the long way. */
+static void exchange(struct bed *bed, uint64_t tag, uint64_t count)
+{
+    struct horon_request *left[2];
+    size_t n = 0;
+    struct horon_request *send = make_send(bed, tag, count), *recv = make_recv(bed, tag, count);
+    for (uint64_t i = 0; i < count; i++)
+        bed->in[i] = (uint8_t)(tag + i);
+    memset(bed->out, 0xee, sizeof bed->out);
+    if (horon_express_send(engine_of(bed, 0), send) != HORON_OK)
+        left[n++] = send;
+    else
+        put_back(bed, send);
+    horon_status_t status = horon_express_expect(engine_of(bed, 1), recv);
+    if (status == HORON_IN_PROGRESS)
+        status = horon_express_receive(engine_of(bed, 1), recv);
+    if (status == HORON_IN_PROGRESS)
+        horon_express_withdraw(recv);
+    if (status != HORON_OK)
+        left[n++] = recv;
+    else
+        put_back(bed, recv);
+    if (n > 0)
+        take_long_way(bed, left, n);
+    for (size_t i = 0; i < n; i++)
+        release(left[i], HORON_OK);
+    assert_memory_equal(bed->in, bed->out, count);
+}
+
+static int make_bed(void **state)
+{
+    static const int hosts[] = {2};
+    struct bed *bed = calloc(1, sizeof *bed);
+    *state = bed;
+    bed->world = world_create(hosts, 1, NULL, 1);
+    exchange(bed, 1, 8); /* the first one goes the long way */
+    assert_int_equal(team_of(bed, 0)->messages.moves, 2);
+    return 0;
+}
+
+static int end_bed(void **state)
+{
+    struct bed *bed = *state;
+    world_destroy(bed->world);
+    free(bed);
+    return 0;
+}
+
+static void test_express_message_is_never_in_flight(void **state)
+{
+    struct bed *bed = *state;
+    static const uint64_t counts[] = {0, 1, 8, 1000};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        const uint64_t ends[2] = {engine_of(bed, 0)->ends, engine_of(bed, 1)->ends};
+        struct horon_request *send = make_send(bed, i, counts[i]);
+        struct horon_request *recv = make_recv(bed, i, counts[i]);
+        memset(bed->in, (int)i + 1, sizeof bed->in);
+        memset(bed->out, 0, sizeof bed->out);
+        assert_int_equal(horon_express_expect(engine_of(bed, 1), recv), HORON_IN_PROGRESS);
+        assert_int_equal(horon_express_receive(engine_of(bed, 1), recv), HORON_IN_PROGRESS);
+        assert_int_equal(horon_express_send(engine_of(bed, 0), send), HORON_OK);
+        assert_int_equal(horon_express_receive(engine_of(bed, 1), recv), HORON_OK);
+        assert_memory_equal(bed->in, bed->out, counts[i]);
+        assert_int_equal(bed->out[counts[i]], 0);
+        put_back(bed, send);
+        put_back(bed, recv);
+        for (int rank = 0; rank < 2; rank++)
+            assert_int_equal(engine_of(bed, rank)->ends, ends[rank] + 1);
+    }
+}
+
+/* What looks at everything else must come, however many messages there are. */
+static void test_express_lets_one_in_so_many_go_the_long_way(void **state)
+{
+    struct bed *bed = *state;
+    int refused = 0;
+    for (uint64_t i = 0; i < 200; i++) {
+        struct horon_request *send = make_send(bed, 0, 8);
+        const horon_status_t status = horon_express_send(engine_of(bed, 0), send);
+        refused += status == HORON_AGAIN;
+        if (status == HORON_OK) {
+            put_back(bed, send);
+        } else {
+            take_long_way(bed, &send, 1);
+            release(send, HORON_OK);
+        }
+        exchange(bed, i + 1, 8);
+    }
+    assert_in_range(refused, 1, 20);
+}
+
+/* A message of another tag waits for its receive; the one that is awaited comes behind it. */
+static void test_express_goes_past_what_others_wait_for(void **state)
+{
+    struct bed *bed = *state;
+    struct horon_request *recv = make_recv(bed, 7, 8), *send;
+    uint8_t other[8] = {0};
+    assert_int_equal(horon_express_expect(engine_of(bed, 1), recv), HORON_IN_PROGRESS);
+    for (uint64_t tag = 6; tag < 8; tag++) {
+        memset(bed->in, (int)tag, 8);
+        send = make_send(bed, tag, 8);
+        assert_int_equal(horon_express_send(engine_of(bed, 0), send), HORON_OK);
+        put_back(bed, send);
+    }
+    assert_int_equal(horon_express_receive(engine_of(bed, 1), recv), HORON_OK);
+    assert_int_equal(bed->out[0], 7);
+    put_back(bed, recv);
+
+    const horon_descriptor_t desc = message(HORON_RECV, 0, 6, other, 8);
+    recv = make(bed, 1, &desc);
+    assert_int_equal(horon_express_expect(engine_of(bed, 1), recv), HORON_AGAIN); /* it is there */
+    take_long_way(bed, &recv, 1);
+    assert_int_equal(other[0], 6);
+    release(recv, HORON_OK);
+}
+
+/* The long way says so, and what comes behind it is not taken for it. */
+static void test_express_leaves_what_differs_to_the_long_way(void **state)
+{
+    struct bed *bed = *state;
+    struct horon_request *recv = make_recv(bed, 3, 8);
+    assert_int_equal(horon_express_expect(engine_of(bed, 1), recv), HORON_IN_PROGRESS);
+    for (uint64_t count = 4; count <= 8; count += 4) {
+        struct horon_request *send = make_send(bed, 3, count);
+        assert_int_equal(horon_express_send(engine_of(bed, 0), send), HORON_OK);
+        put_back(bed, send);
+    }
+    assert_int_equal(horon_express_receive(engine_of(bed, 1), recv), HORON_AGAIN);
+    take_long_way(bed, &recv, 1);
+    assert_non_null(strstr(recv->error_text, "4 uint8"));
+    release(recv, HORON_ERR_MISMATCH);
+    recv = make_recv(bed, 3, 8);
+    take_long_way(bed, &recv, 1);
+    release(recv, HORON_OK);
+}
+
+/* A long one is announced before its data comes. */
+static void test_express_leaves_what_is_long_to_the_long_way(void **state)
+{
+    struct bed *bed = *state;
+    struct horon_request *both[2] = {make_send(bed, 3, BYTES_MAX), make_recv(bed, 3, BYTES_MAX)};
+    horon_status_t status = horon_express_expect(engine_of(bed, 1), both[1]);
+    memset(bed->in, 5, BYTES_MAX);
+    assert_int_equal(horon_express_send(engine_of(bed, 0), both[0]), HORON_AGAIN);
+    horon_engine_start_now(engine_of(bed, 0), both, 1);
+    for (int turns = 0; turns < 10 && status == HORON_IN_PROGRESS; turns++) {
+        horon_engine_progress(engine_of(bed, 0));
+        status = horon_express_receive(engine_of(bed, 1), both[1]);
+    }
+    assert_int_equal(status, HORON_AGAIN);
+    take_long_way(bed, both, 2);
+    assert_memory_equal(bed->in, bed->out, BYTES_MAX);
+    release(both[0], HORON_OK);
+    release(both[1], HORON_OK);
+}
+
+/* Nothing may go before what is in flight. */
+static void test_express_waits_for_what_is_in_flight(void **state)
+{
+    struct bed *bed = *state;
+    uint8_t other[8];
+    const horon_descriptor_t desc[2] = {message(HORON_SEND, 1, 9, other, 8),
+                                        message(HORON_RECV, 0, 9, other, 8)};
+    struct horon_request *posted[2], *ours[2];
+    for (int rank = 0; rank < 2; rank++) {
+        posted[rank] = world_submit(bed->world, rank, &desc[rank]);
+        ours[rank] = rank ? make_recv(bed, 9, 8) : make_send(bed, 9, 8);
+    }
+    for (int turns = 0; turns < 2;
+         turns++) { /* in the mailbox; then taken, on the rank that receives */
+        assert_int_equal(horon_express_expect(engine_of(bed, 1), ours[1]), HORON_AGAIN);
+        if (turns == 0)
+            assert_int_equal(horon_express_send(engine_of(bed, 0), ours[0]), HORON_AGAIN);
+        horon_engine_progress(engine_of(bed, 1));
+    }
+    memset(other, 1, sizeof other);
+    memset(bed->in, 2, 8);
+    assert_true(world_turn_until(bed->world, posted, 2));
+    take_long_way(bed, ours, 2);
+    assert_int_equal(bed->out[0], 2);
+    for (int rank = 0; rank < 2; rank++) {
+        release(ours[rank], HORON_OK);
+        world_release(posted[rank]);
+    }
+}
+
+/* A ring that has no room for all of it: from there on it is in flight as any other. */
+static void test_express_send_that_goes_in_part_is_in_flight(void **state)
+{
+    struct bed *bed = *state;
+    enum { BYTES = 5000, SENDS_MAX = 4096 };
+    horon_status_t status = HORON_OK;
+    uint64_t sent = 0;
+    struct horon_request *send;
+    for (;; sent++) {
+        assert_in_range(sent, 0, SENDS_MAX);
+        memset(bed->in, (int)sent, BYTES);
+        send = make_send(bed, sent, BYTES);
+        status = horon_express_send(engine_of(bed, 0), send);
+        if (status != HORON_OK)
+            break;
+        put_back(bed, send);
+    }
+    assert_int_equal(status, HORON_IN_PROGRESS);
+    assert_true(send->linked && send->begun);
+    assert_int_equal(horon_engine_in_flight(engine_of(bed, 0)), 1);
+    struct horon_request *next = make_send(bed, SENDS_MAX, 8);
+    assert_int_equal(horon_express_send(engine_of(bed, 0), next), HORON_AGAIN);
+    for (uint64_t tag = 0; tag <= sent; tag++) {
+        struct horon_request *recv = make_recv(bed, tag, BYTES);
+        take_long_way(bed, &recv, 1);
+        assert_int_equal(bed->out[BYTES - 1], (uint8_t)tag);
+        release(recv, HORON_OK);
+    }
+    assert_true(world_turn_until(bed->world, &send, 1));
+    release(send, HORON_OK);
+    struct horon_request *rest[2] = {next, make_recv(bed, SENDS_MAX, 8)};
+    take_long_way(bed, rest, 2);
+    release(rest[0], HORON_OK);
+    release(rest[1], HORON_OK);
+}
+
+static void on_end(void *arg, horon_request_t *request, horon_status_t status)
+{
+    (void)request;
+    *(horon_status_t *)arg = status;
+}
+
+static void test_express_leaves_callbacks_to_the_long_way(void **state)
+{
+    struct bed *bed = *state;
+    horon_status_t called = HORON_ERR_INVALID;
+    horon_descriptor_t desc = message(HORON_SEND, 1, 2, bed->in, 8);
+    desc.callback = on_end;
+    desc.callback_arg = &called;
+    struct horon_request *send = make(bed, 0, &desc);
+    assert_int_equal(horon_express_send(engine_of(bed, 0), send), HORON_AGAIN);
+    take_long_way(bed, &send, 1);
+    assert_int_equal(called, HORON_OK);
+    release(send, HORON_OK);
+}
+
+static void test_express_receive_from_a_rank_that_ends_fails_the_long_way(void **state)
+{
+    struct bed *bed = *state;
+    struct horon_request *recv = make_recv(bed, 3, 8);
+    assert_int_equal(horon_express_expect(engine_of(bed, 1), recv), HORON_IN_PROGRESS);
+    horon_engine_local_death(engine_of(bed, 1), 0, true, "it was killed");
+    horon_status_t status = HORON_IN_PROGRESS;
+    for (int turns = 0; turns < 10 && status == HORON_IN_PROGRESS; turns++)
+        status = horon_express_receive(engine_of(bed, 1), recv);
+    assert_int_equal(status, HORON_AGAIN);
+    assert_null(recv->team->messages.awaited);
+    take_long_way(bed, &recv, 1);
+    release(recv, HORON_ERR_PEER_LOST);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, make_bed, end_bed)
+    const struct CMUnitTest tests[] = {
+        TEST(test_express_message_is_never_in_flight),
+        TEST(test_express_lets_one_in_so_many_go_the_long_way),
+        TEST(test_express_goes_past_what_others_wait_for),
+        TEST(test_express_leaves_what_differs_to_the_long_way),
+        TEST(test_express_leaves_what_is_long_to_the_long_way),
+        TEST(test_express_waits_for_what_is_in_flight),
+        TEST(test_express_send_that_goes_in_part_is_in_flight),
+        TEST(test_express_leaves_callbacks_to_the_long_way),
+        TEST(test_express_receive_from_a_rank_that_ends_fails_the_long_way),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
