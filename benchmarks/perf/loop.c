@@ -312,12 +312,12 @@ static bool has_place(const struct perf_loop *loop, bool in_place)
     case HORON_BROADCAST:
     case HORON_REDUCE:
     case HORON_ALLGATHER:
+    case HORON_GATHER:
+    case HORON_SCATTER:
         return true;
     case HORON_REDUCESCATTER:
         return !in_place || loop->peer->ops->shares_in_place;
     case HORON_ALLTOALL:
-    case HORON_GATHER:
-    case HORON_SCATTER:
     case HORON_BARRIER:
     case HORON_SEND:
     case HORON_RECV:
@@ -326,17 +326,21 @@ static bool has_place(const struct perf_loop *loop, bool in_place)
     return !in_place;
 }
 
-/* As nccl-tests has it: what a rank gives to an allgather, and gets of a reducescatter, lies at its
- * own place among those of all ranks. */
+/* As nccl-tests has it: what a rank gives to an allgather or gather, and gets of a reducescatter or
+ * scatter, lies at its own place among those of all ranks. A gather's and a scatter's lie together
+ * on root alone: the other ranks have one buffer, as out of place. */
 static void place_in(const struct perf_loop *loop, struct perf_operation *operation)
 {
     const horon_verb_t verb = loop->options->verb;
     const size_t bytes = operation->count * perf_dtype_bytes(loop->options->dtype);
+    if ((verb == HORON_GATHER || verb == HORON_SCATTER) && operation->rank != loop->options->root) {
+        return;
+    }
     operation->in_place = true;
     operation->src = operation->dst;
-    if (verb == HORON_ALLGATHER) {
+    if (verb == HORON_ALLGATHER || verb == HORON_GATHER) {
         operation->src = (unsigned char *)operation->dst + bytes * (size_t)operation->rank;
-    } else if (verb == HORON_REDUCESCATTER) {
+    } else if (verb == HORON_REDUCESCATTER || verb == HORON_SCATTER) {
         operation->dst = (unsigned char *)operation->src +
                          bytes / (size_t)operation->size * (size_t)operation->rank;
     }
@@ -489,7 +493,8 @@ static int wrong_of(struct perf_loop *loop, const struct perf_operation *o, uint
 {
     const uint64_t phase = loop->phase + o->index, rank = (uint64_t)o->rank;
     const uint64_t share = o->count / (uint64_t)o->size; /* where inputs are divided */
-    if (!o->in_place && gives(loop, o)) {
+    const bool stays = !o->in_place || loop->options->verb == HORON_SCATTER;
+    if (stays && gives(loop, o)) {
         *wrong += perf_tile_wrong(input_of(loop, o), phase, o->src, o->count);
     }
     switch (loop->options->verb) {

@@ -16,8 +16,9 @@ struct perf_job;
 struct perf_operation {
     void *src; /* the library only reads it, unless in place */
     void *dst;
-    bool in_place;  /* src is dst, or lies where it comes to be in dst (allgather), or dst is where
-                       this rank's share lies in src (reducescatter) */
+    bool in_place;  /* src is dst, or lies where it comes to be in dst (allgather; gather, on root
+                       alone), or dst is where this rank's share lies in src (reducescatter;
+                       scatter, on root alone) */
     uint64_t count; /* elements of src */
     uint64_t index; /* of the call's operations, on all ranks alike */
     int32_t set;    /* the process set's id; 0: all ranks */

@@ -128,13 +128,19 @@ static void copy_at_root(const struct mpi_peer *peer, const struct perf_operatio
     }
 }
 
-/* What MPI is told to read: in place only root of a reduce says so. A reducescatter in place has
- * its output at the front of its input there, and is not measured. */
+/* What MPI is told to read: in place only root of a reduce or gather says so. A reducescatter in
+ * place has its output at the front of its input there, and is not measured. */
 static const void *input_of(const struct mpi_peer *peer, const struct perf_operation *operation)
 {
     const bool gets =
         !perf_verb_rooted(peer->options->verb) || peer->base.rank == peer->options->root;
     return operation->in_place && gets ? peer->mpi.in_place : operation->src;
+}
+
+/* What it is told to write of a scatter, of which root alone is ever in place. */
+static void *share_of(const struct mpi_peer *peer, const struct perf_operation *operation)
+{
+    return operation->in_place ? peer->mpi.in_place : operation->dst;
 }
 
 /* The rank that is so many after this one, counted round. */
@@ -162,11 +168,11 @@ static int run_one(struct perf_job *job)
         return mpi->alltoallv(o->src, job->counts, job->starts, job->type, o->dst, job->counts,
                               job->starts, job->type, mpi->comm_world);
     case HORON_GATHER:
-        return mpi->gather(o->src, count, job->type, o->dst, count, job->type, root,
+        return mpi->gather(input_of(job->peer, o), count, job->type, o->dst, count, job->type, root,
                            mpi->comm_world);
     case HORON_SCATTER:
-        return mpi->scatter(o->src, count / size, job->type, o->dst, count / size, job->type, root,
-                            mpi->comm_world);
+        return mpi->scatter(o->src, count / size, job->type, share_of(job->peer, o), count / size,
+                            job->type, root, mpi->comm_world);
     case HORON_REDUCESCATTER:
         return mpi->reduce_scatter(o->src, o->dst, job->counts, job->type, job->op,
                                    mpi->comm_world);
@@ -217,11 +223,11 @@ static int start_one(struct perf_job *job, const struct perf_operation *o, void 
         return mpi->ialltoallv(o->src, job->counts, job->starts, job->type, o->dst, job->counts,
                                job->starts, job->type, mpi->comm_world, request);
     case HORON_GATHER:
-        return mpi->igather(o->src, count, job->type, o->dst, count, job->type, root,
-                            mpi->comm_world, request);
+        return mpi->igather(input_of(job->peer, o), count, job->type, o->dst, count, job->type,
+                            root, mpi->comm_world, request);
     case HORON_SCATTER:
-        return mpi->iscatter(o->src, count / size, job->type, o->dst, count / size, job->type, root,
-                             mpi->comm_world, request);
+        return mpi->iscatter(o->src, count / size, job->type, share_of(job->peer, o), count / size,
+                             job->type, root, mpi->comm_world, request);
     case HORON_REDUCESCATTER:
         return mpi->ireduce_scatter(o->src, o->dst, job->counts, job->type, job->op,
                                     mpi->comm_world, request);

@@ -50,12 +50,12 @@ def test_perf_example_of_the_readme_gives_both_places():
 def test_perf_parts_lie_among_those_of_all_ranks_in_place():
     for np in (1, 3):
         for words in ([], ["--tensors", "3"], ["--named", "--persistent", "--tensors", "2"]):
-            for verb in ("allgather", "reducescatter"):
-                cells = measure(np, verb, "-b", "24", "-e", "2M", "-f", "64", *words)
+            for verb in ("allgather", "reducescatter", "gather", "scatter"):
+                root = ["-r", str(np // 2)] if verb in ("gather", "scatter") else []
+                cells = measure(np, verb, "-b", "24", "-e", "2M", "-f", "64", *root, *words)
                 assert [cell["in_place"] for cell in cells] == [False, True] * 3
-    for verb in ("gather", "scatter", "alltoall"):
-        (cell,) = measure(2, verb, "-b", "64")
-        assert not cell["in_place"]
+    (cell,) = measure(2, "alltoall", "-b", "64")
+    assert not cell["in_place"]
 
 
 def test_perf_ranks_that_share_no_memory_have_a_core_each():
@@ -181,6 +181,10 @@ def test_perf_mpi_peer_runs_under_mpirun():
         (["allgather"], 2),
         (["allgather", "--tensors", "3"], 2),
         (["reducescatter"], 1),
+        (["gather", "-r", "1"], 2),
+        (["gather", "-r", "1", "--tensors", "3"], 2),
+        (["scatter", "-r", "1"], 2),
+        (["scatter", "-r", "1", "--tensors", "3"], 2),
     ):
         words = [*verb, "--peer", "mpi", "-b", "8", "-e", "64K", "-f", "64", *QUICK]
         command = [mpirun, "-np", "2", *options, PERF, *words]
