@@ -134,17 +134,6 @@ static void set_up_log(struct horon_context *ctx, const horon_options_t *options
     gethostname(ctx->log.host, sizeof ctx->log.host - 1);
 }
 
-/* Before joining, which may fail for what a mistyped variable did not say. */
-static void warn_of_unknown_variables(const struct horon_context *ctx)
-{
-    struct horon_error error = {0};
-    int unknown = horon_config_unknown(&error);
-    if (unknown > 1)
-        HORON_LOG_WARN(&ctx->log, "%s; %d more mean nothing either", error.text, unknown - 1);
-    else if (unknown)
-        HORON_LOG_WARN(&ctx->log, "%s", error.text);
-}
-
 /* Enough to tell the ranks of the host something. */
 static void see_host(struct horon_context *ctx)
 {
@@ -473,7 +462,7 @@ horon_status_t horon_context_create_wrapped(const horon_options_t *given, horon_
     if (status == HORON_OK) {
         ctx->pool.limit = (size_t)ctx->config.inflight_max;
         set_up_log(ctx, &options);
-        warn_of_unknown_variables(ctx);
+        horon_config_warn_unknown(&ctx->log); /* joining may fail for what one did not say */
         status = join(ctx, &options, error);
     }
     if (status == HORON_OK && ctx->config.process_sets[0]) {

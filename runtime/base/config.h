@@ -126,6 +126,9 @@ uint64_t horon_config_agreed_hash(const struct horon_config *config);
  * @return how many; the first, with the nearest name, as text in @p error (status ERR_CONFIG)
  */
 int horon_config_unknown(struct horon_error *error);
+/** Warns of them, in one line. */
+struct horon_log;
+void horon_config_warn_unknown(const struct horon_log *log);
 
 /**
  * Looks for environment variables HOROVOD_* that are set and mean nothing to horon.
@@ -134,7 +137,6 @@ int horon_config_unknown(struct horon_error *error);
  */
 int horon_config_unheeded(char *text, size_t text_bytes);
 /** Warns of them, in one line. */
-struct horon_log;
 void horon_config_warn_unheeded(const struct horon_log *log);
 
 #endif

@@ -60,6 +60,16 @@ int horon_config_unknown(struct horon_error *error)
     return unknown;
 }
 
+void horon_config_warn_unknown(const struct horon_log *log)
+{
+    struct horon_error error = {0};
+    const int unknown = horon_config_unknown(&error);
+    if (unknown > 1)
+        HORON_LOG_WARN(log, "%s; %d more mean nothing either", error.text, unknown - 1);
+    else if (unknown)
+        HORON_LOG_WARN(log, "%s", error.text);
+}
+
 /* HOROVOD_* that are no alias and are heeded, or ask for nothing: a rank's place, as horovodrun and
  * horonrun tell it, and where it meets the others (boot/identity/identity.c). */
 static const char *const places[] = {
