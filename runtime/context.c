@@ -378,6 +378,16 @@ static void post_failure(void *context, horon_status_t status, const char *why)
     horon_host_post_abort(&ctx->host, &error);
 }
 
+/* If the caller has chosen ranks, the variables tell of others. */
+static void warn_of_unheeded(const struct horon_context *ctx, const horon_options_t *options)
+{
+    const int found[HORON_CONFIG_PLACES] = {horon_rank(ctx),       horon_size(ctx),
+                                            horon_local_rank(ctx), horon_local_size(ctx),
+                                            horon_cross_rank(ctx), horon_cross_size(ctx)};
+    const bool chosen = options->rank != -1 || ctx->config.ranks[0];
+    horon_config_warn_unheeded(&ctx->log, chosen ? NULL : found);
+}
+
 static horon_status_t join(struct horon_context *ctx, const horon_options_t *options,
                            struct horon_error *error)
 {
@@ -424,7 +434,7 @@ static horon_status_t join(struct horon_context *ctx, const horon_options_t *opt
     }
     if (status == HORON_OK) {
         if (ctx->boot.topology.rank == 0) /* once a job: all ranks have much the same */
-            horon_config_warn_unheeded(&ctx->log);
+            warn_of_unheeded(ctx, options);
         log_ready(ctx, begun_ns);
     }
     return status;

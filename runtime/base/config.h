@@ -130,13 +130,19 @@ int horon_config_unknown(struct horon_error *error);
 struct horon_log;
 void horon_config_warn_unknown(const struct horon_log *log);
 
+/** What HOROVOD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE, _CROSS_RANK and _CROSS_SIZE tell. */
+enum { HORON_CONFIG_PLACES = 6 };
+
 /**
- * Looks for environment variables HOROVOD_* that are set and mean nothing to horon.
+ * Looks for environment variables HOROVOD_* that are set and mean nothing to horon, or tell another
+ * place than the job has given this rank.
+ * @param found [HORON_CONFIG_PLACES] that place; NULL: they are not compared, as where horonrun has
+ * set them
  * @param text their names, comma separated, as many as fit; "" if there is none
  * @return how many
  */
-int horon_config_unheeded(char *text, size_t text_bytes);
+int horon_config_unheeded(const int *found, char *text, size_t text_bytes);
 /** Warns of them, in one line. */
-void horon_config_warn_unheeded(const struct horon_log *log);
+void horon_config_warn_unheeded(const struct horon_log *log, const int *found);
 
 #endif

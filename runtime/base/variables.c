@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Variables that a user has set in vain: of horon's own names those that mean nothing, which may be
- * slips, and of Horovod's those that horon has no option for. Values are not shown: one may be a
- * secret.
+ * slips, and of Horovod's those that horon has no option for, or that tell another place than this
+ * rank has. Values are not shown: one may be a secret.
  */
 #include "config.h"
 
 #include "log.h"
 #include "nearest.h"
+#include "numbers.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -70,11 +72,16 @@ void horon_config_warn_unknown(const struct horon_log *log)
         HORON_LOG_WARN(log, "%s", error.text);
 }
 
-/* HOROVOD_* that are no alias and are heeded, or ask for nothing: a rank's place, as horovodrun and
- * horonrun tell it, and where it meets the others (boot/identity/identity.c). */
-static const char *const places[] = {
-    "RANK",       "SIZE",     "LOCAL_RANK",           "LOCAL_SIZE",           "CROSS_RANK",
-    "CROSS_SIZE", "HOSTNAME", "GLOO_RENDEZVOUS_ADDR", "GLOO_RENDEZVOUS_PORT",
+/* HOROVOD_* that are no alias. A rank's place, as horovodrun and horonrun tell it, in the order of
+ * HORON_CONFIG_PLACES; and what asks for nothing: a host's name, and where a rank meets the others
+ * (boot/identity/identity.c). */
+static const char *const places[HORON_CONFIG_PLACES] = {
+    "RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE",
+};
+static const char *const silent[] = {
+    "HOSTNAME",
+    "GLOO_RENDEZVOUS_ADDR",
+    "GLOO_RENDEZVOUS_PORT",
 };
 
 /* @param name [name_bytes] with HOROVOD_ */
@@ -86,24 +93,58 @@ static bool is_heeded(const char *name, size_t name_bytes)
     bool heeded = false;
     for (size_t i = 0; i < row_count && !heeded; i++)
         heeded = rows[i].alias && is_called(rows[i].alias, name, name_bytes);
-    for (size_t i = 0; i < sizeof places / sizeof places[0] && !heeded; i++)
-        heeded = is_called(places[i], name + before, name_bytes - before);
+    for (size_t i = 0; i < sizeof silent / sizeof silent[0] && !heeded; i++)
+        heeded = is_called(silent[i], name + before, name_bytes - before);
     return heeded;
+}
+
+/* @return which of the places @p name [name_bytes] tells; -1: none */
+static int place_of(const char *name, size_t name_bytes)
+{
+    const size_t before = strlen("HOROVOD_");
+    for (int i = 0; i < HORON_CONFIG_PLACES; i++)
+        if (is_called(places[i], name + before, name_bytes - before))
+            return i;
+    return -1;
+}
+
+static bool is_set(const char *name)
+{
+    for (char **entry = environ; entry && *entry; entry++)
+        if (is_called(name, *entry, strcspn(*entry, "=")))
+            return true;
+    return false;
+}
+
+/* Is @p entry, "NAME=VALUE", what was found? Set to nothing is not set. */
+static bool agrees(const char *entry, int found)
+{
+    const char *value = strchr(entry, '=');
+    int told = 0;
+    return !value || !value[1] ||
+           (horon_number_parse(value + 1, 0, INT_MAX, &told) && told == found);
 }
 
 #define MORE_BYTES 24 /* of what stands between two names, or behind the last one */
 
-int horon_config_unheeded(char *text, size_t text_bytes)
+int horon_config_unheeded(const int *found, char *text, size_t text_bytes)
 {
     int unheeded = 0, left_out = 0;
     text[0] = 0;
+    if (is_set("HORON_RANK")) /* horonrun sets them, of hosts as it was told of them */
+        found = NULL;
     for (char **entry = environ; entry && *entry; entry++) {
         const size_t bytes = strcspn(*entry, "=");
         char name[128], shown[128];
-        if (strncmp(*entry, "HOROVOD_", strlen("HOROVOD_")) != 0 || is_heeded(*entry, bytes))
+        if (strncmp(*entry, "HOROVOD_", strlen("HOROVOD_")) != 0)
+            continue;
+        const int place = place_of(*entry, bytes);
+        if (place < 0 ? is_heeded(*entry, bytes) : !found || agrees(*entry, found[place]))
             continue;
         snprintf(name, sizeof name, "%.*s", (int)bytes, *entry);
         horon_name_show(name, shown, sizeof shown);
+        if (place >= 0)
+            horon_text_add(shown, sizeof shown, "", " (found: %d)", found[place]);
         unheeded++;
         if (strlen(text) + strlen(shown) + MORE_BYTES < text_bytes)
             horon_text_add(text, text_bytes, ", ", "%s", shown);
@@ -115,10 +156,10 @@ int horon_config_unheeded(char *text, size_t text_bytes)
     return unheeded;
 }
 
-void horon_config_warn_unheeded(const struct horon_log *log)
+void horon_config_warn_unheeded(const struct horon_log *log, const int *found)
 {
     char names[800]; /* a line of the log has room for so many */
-    if (horon_config_unheeded(names, sizeof names) > 0)
+    if (horon_config_unheeded(found, names, sizeof names) > 0)
         HORON_LOG_WARN(log, "set, but not heeded by horon: %s (horon-info --config lists what is)",
                        names);
 }

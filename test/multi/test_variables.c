@@ -34,14 +34,14 @@ static void keep_line(void *arg, horon_log_level_t level, const char *text)
 }
 
 /* A world of one, made and destroyed; its log lines up to warnings are added to @p lines. */
-static bool live_once(struct lines *lines, const char *setting)
+static bool live_as(int rank, int size, struct lines *lines, const char *setting)
 {
     const char *const settings[] = {setting, NULL};
     horon_options_t options = HORON_OPTIONS_INIT;
     horon_context_t *ctx = NULL;
     char why[HORON_ERROR_TEXT_BYTES] = "";
-    options.rank = 0;
-    options.size = 1;
+    options.rank = rank;
+    options.size = size;
     options.settings = settings;
     options.log_fn = keep_line;
     options.log_arg = lines;
@@ -51,6 +51,11 @@ static bool live_once(struct lines *lines, const char *setting)
     }
     horon_context_destroy(ctx);
     return true;
+}
+
+static bool live_once(struct lines *lines, const char *setting)
+{
+    return live_as(0, 1, lines, setting);
 }
 
 /* Runs @p child, with no variables of horon or Horovod set. @return did it say yes? */
@@ -138,6 +143,34 @@ static void test_variables_of_horovod_that_are_not_heeded_are_named_in_one_line(
     assert_true(in_own_process(horovods_are_named));
 }
 
+static bool contradictions_are_named(void)
+{
+    struct lines lines = {0};
+    setenv("HOROVOD_RANK", "0", 1); /* as horovodrun says, if that were on two hosts */
+    setenv("HOROVOD_SIZE", "1", 1);
+    setenv("HOROVOD_LOCAL_RANK", "0", 1);
+    setenv("HOROVOD_LOCAL_SIZE", "1", 1);
+    setenv("HOROVOD_CROSS_RANK", "1", 1);
+    setenv("HOROVOD_CROSS_SIZE", "2", 1);
+    if (!live_once(&lines, NULL) || lines.count != 0) /* a caller that knows is not told */
+        return false;
+    if (!live_as(-1, -1, &lines, NULL) || lines.count != 1)
+        return false;
+    fprintf(stderr, "# %s\n", lines.last);
+    if (!strstr(lines.last, "HOROVOD_CROSS_RANK (found: 0)") ||
+        !strstr(lines.last, "HOROVOD_CROSS_SIZE (found: 1)") || strstr(lines.last, "LOCAL"))
+        return false;
+    setenv("HOROVOD_CROSS_RANK", "0", 1);
+    setenv("HOROVOD_CROSS_SIZE", "1", 1);
+    return live_as(-1, -1, &lines, NULL) && lines.count == 1;
+}
+
+static void test_variables_of_another_place_than_was_found_are_named(void **state)
+{
+    (void)state;
+    assert_true(in_own_process(contradictions_are_named));
+}
+
 static bool quiet_says_nothing(void)
 {
     struct lines lines = {0};
@@ -157,6 +190,7 @@ int main(void)
         cmocka_unit_test(test_variables_unknown_are_reported_by_each_context),
         cmocka_unit_test(test_variables_of_any_part_are_known),
         cmocka_unit_test(test_variables_of_horovod_that_are_not_heeded_are_named_in_one_line),
+        cmocka_unit_test(test_variables_of_another_place_than_was_found_are_named),
         cmocka_unit_test(test_variables_report_is_a_warning_that_can_be_silenced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

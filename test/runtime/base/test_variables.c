@@ -71,15 +71,15 @@ static void test_variables_of_horovod_that_are_not_heeded_are_named(void **state
     for (size_t i = 0; i < sizeof heeded / sizeof heeded[0]; i++)
         setenv(heeded[i], "1", 1);
     strcpy(text, "x");
-    assert_int_equal(horon_config_unheeded(text, sizeof text), 0);
+    assert_int_equal(horon_config_unheeded(NULL, text, sizeof text), 0);
     assert_string_equal(text, "");
     setenv("HOROVOD_AUTOTUNE", "a secret", 1);
-    assert_int_equal(horon_config_unheeded(text, sizeof text), 1);
+    assert_int_equal(horon_config_unheeded(NULL, text, sizeof text), 1);
     assert_string_equal(text, "HOROVOD_AUTOTUNE");
     setenv("HOROVOD_RAN", "1", 1); /* a part of a name is none, nor is more than it */
     setenv("HOROVOD_LOG_LEVELS", "", 1);
     setenv("HOROVOD_\033[31m", "1", 1);
-    assert_int_equal(horon_config_unheeded(text, sizeof text), 4);
+    assert_int_equal(horon_config_unheeded(NULL, text, sizeof text), 4);
     for (const char *name = "AUTOTUNE\0RAN\0LOG_LEVELS\0\\x1b[31m\0"; *name;
          name += strlen(name) + 1)
         assert_non_null(strstr(text, name));
@@ -89,11 +89,50 @@ static void test_variables_of_horovod_that_are_not_heeded_are_named(void **state
     setenv(large, "1", 1);
     for (size_t room = 1; room < sizeof text; room++) {
         memset(text, 'y', sizeof text);
-        assert_int_equal(horon_config_unheeded(text, room), 5);
+        assert_int_equal(horon_config_unheeded(NULL, text, room), 5);
         assert_true(strlen(text) < room);
     }
-    assert_int_equal(horon_config_unheeded(text, 60), 5); /* no name is cut */
+    assert_int_equal(horon_config_unheeded(NULL, text, 60), 5); /* no name is cut */
     assert_non_null(strstr(text, "HOROVOD_AUTOTUNE, HOROVOD_RAN and 3 more"));
+}
+
+static void test_variables_of_another_place_than_this_rank_has_are_named(void **state)
+{
+    static const char *const names[] = {
+        "HOROVOD_RANK",       "HOROVOD_SIZE",       "HOROVOD_LOCAL_RANK",
+        "HOROVOD_LOCAL_SIZE", "HOROVOD_CROSS_RANK", "HOROVOD_CROSS_SIZE",
+    };
+    const int found[HORON_CONFIG_PLACES] = {5, 8, 1, 2, 3, 4};
+    char text[400];
+    (void)state;
+    begin_clean(NULL);
+    for (int i = 0; i < HORON_CONFIG_PLACES; i++) {
+        snprintf(text, sizeof text, "%d", found[i]);
+        setenv(names[i], text, 1);
+    }
+    setenv("HOROVOD_HOSTNAME", "elsewhere", 1);
+    assert_int_equal(horon_config_unheeded(found, text, sizeof text), 0); /* as it is */
+    for (int i = 0; i < HORON_CONFIG_PLACES; i++) {
+        char own[8], named[64];
+        snprintf(own, sizeof own, "%d", found[i]);
+        snprintf(named, sizeof named, "%s (found: %d)", names[i], found[i]);
+        for (const char *other = "7\0-1\0x\0"; *other; other += strlen(other) + 1) {
+            setenv(names[i], other, 1);
+            assert_int_equal(horon_config_unheeded(found, text, sizeof text), 1);
+            assert_string_equal(text, named);
+            assert_int_equal(horon_config_unheeded(NULL, text, sizeof text), 0); /* unknown */
+        }
+        setenv("HORON_RANK", "5", 1); /* horonrun has set the others, too */
+        assert_int_equal(horon_config_unheeded(found, text, sizeof text), 0);
+        unsetenv("HORON_RANK");
+        setenv(names[i], "", 1); /* as if it were not set */
+        assert_int_equal(horon_config_unheeded(found, text, sizeof text), 0);
+        setenv(names[i], own, 1);
+    }
+    setenv("HOROVOD_SIZE", "9", 1);
+    setenv("HOROVOD_AUTOTUNE", "1", 1);
+    assert_int_equal(horon_config_unheeded(found, text, sizeof text), 2);
+    assert_non_null(strstr(text, ", "));
 }
 
 #define TEST(name) cmocka_unit_test_setup(name, begin_clean)
@@ -103,6 +142,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_variables_unknown_are_counted_and_the_first_named),
         TEST(test_variables_of_horovod_that_are_not_heeded_are_named),
+        TEST(test_variables_of_another_place_than_this_rank_has_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
