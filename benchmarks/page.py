@@ -13,7 +13,8 @@ import statistics
 import harness
 import plot
 
-OWN = ("horon", "horon-torch")  # what is no peer
+COPY = "copy"  # is no library, but stands among them
+OWN = ("horon", "horon-torch", COPY)  # what is no peer
 
 
 def by_place(cells):
@@ -44,8 +45,13 @@ def rows_of(libraries, bound=None):
         if best is not None:
             theirs = libraries[best][size]
             ratio = harness.ratio_of(*([c["time_us"] for c in cells] for cells in (ours, theirs)))
+        copies = libraries.get(COPY, {}).get(size)
         if bound is not None and _median(ours, "busbw") > 0:
             over = sorted(bound / cell["busbw"] for cell in ours)
+        elif bound is None and copies:
+            both = zip(ours, copies, strict=True)
+            over = sorted(cell["time_us"] / copy["time_us"] for cell, copy in both)
+        if over is not None:
             over = (statistics.median(over), over[0], over[-1])
         rows.append(
             {
@@ -72,13 +78,14 @@ def table(libraries, rows, bound=None):
     """The lines of the Markdown table of one place."""
     names = list(libraries)
     heads = ["size", *(f"{name} us" for name in names), "best peer", "ratio", "95 %", "busbw GB/s"]
-    heads += ["over the bound", "range"] if bound is not None else []
+    bounded = bound is not None or COPY in libraries
+    heads += ["over the bound", "range"] if bounded else []
     lines = []
     for row in rows:
         times = [harness.format_us(row["times"].get(name)) for name in names]
         line = [harness.format_size(row["size"]), *times, row["best"] or "-"]
         line += [*_triple(row["ratio"]), f"{row['busbw']:.3g}"]
-        lines.append(line + (_triple(row["over"]) if bound is not None else []))
+        lines.append(line + (_triple(row["over"]) if bounded else []))
     return harness.markdown_table(heads, lines)
 
 
@@ -96,11 +103,12 @@ def _lines_of(places, key):
     return lines
 
 
-def _ratio_pictures(rows, bound):
+def _ratio_pictures(rows):
     """-> {file name: SVG}, and the Markdown lines that show them, by np"""
-    kinds = [("ratio", "ratio", "time / the best peer's", "95 % interval")]
-    if bound is not None:
-        kinds.append(("bound", "over", "time / the bound's", "range of the rounds"))
+    kinds = [
+        ("ratio", "ratio", "time / the best peer's", "95 % interval"),
+        ("bound", "over", "time / the bound's", "range of the rounds"),
+    ]
     pictures, shown = {}, {}
     for word, key, what, bars in kinds:
         for np, lines in _lines_of(rows, key).items():
@@ -115,7 +123,7 @@ def files(document):
     bound = document.get("bound")
     places = by_place(document["cells"])
     rows = {place: rows_of(libraries, bound) for place, libraries in places.items()}
-    pictures, shown = _ratio_pictures(rows, bound)
+    pictures, shown = _ratio_pictures(rows)
     text = [
         "# horon beside its peers",
         "",
@@ -126,6 +134,8 @@ def files(document):
     ]
     if bound is not None:
         text.append(f"The bound is a busbw of {bound:g} GB/s.")
+    elif any(COPY in libraries for libraries in places.values()):
+        text.append("The bound is what copying the outputs takes, shared out among the cores.")
     for np in sorted({np for np, _ in places}):
         text += ["", f"## {np} ranks"]
         for line in shown.get(np, []):

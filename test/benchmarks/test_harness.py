@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scripts' common ground: sizes, intervals, verdicts, jobs under a deadline, limits, plots."""
 
+import contextlib
 import importlib.machinery
 import importlib.util
+import io
 import itertools
 import json
 import pathlib
+import random
 import re
 import sys
 import tempfile
@@ -16,6 +19,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 BENCHMARKS = HERE.parent.parent / "benchmarks"
 sys.path[:0] = [str(HERE.parent / "drift"), str(BENCHMARKS), str(BENCHMARKS / "peers")]
 
+import copying  # noqa: E402
 import harness  # noqa: E402
 import page  # noqa: E402
 import plot  # noqa: E402
@@ -129,6 +133,50 @@ def test_compare_judges_calls_back_to_back_by_themselves():
     assert (behind["ratio"], behind["limit"], behind["verdict"]) == (16.0, 1.0, "SHORT")
     Arguments.path = "named"
     assert compare.judge("broadcast", 2, 8, "mpi", rounds, Arguments, "b2b_us")["limit"] is None
+
+
+def test_copying_shares_what_comes_into_outputs_among_the_cores():
+    share = copying.share_bytes
+    assert share("allreduce", 2, 600, 2) == 600  # each rank's own
+    assert share("allreduce", 4, 600, 2) == 1200
+    assert share("broadcast", 2, 600, 2) == 300  # root, in place, has it
+    assert share("broadcast", 4, 600, 8) == 450
+    assert share("allgather", 3, 600, 2) == share("alltoall", 3, 600, 2) == 900
+    assert share("sendrecv", 4, 600, 1) == 2400
+    for verb in ("gather", "scatter", "reducescatter", "reduce"):
+        assert share(verb, 4, 600, 2) == 300, verb
+    assert set(copying.OUTPUTS) == set(script("compare").VERBS) - {"barrier"}
+
+
+def test_compare_copies_beside_each_large_cell_of_one_host_without_a_bound():
+    compare, mib, real, asked = script("compare"), 1 << 20, copying.copy_us, []
+    real(1, 1), real(10007, 3)  # it looks itself whether they were copied
+
+    class Arguments:
+        path, tcp, net, bound, peers, rounds, markdown = "raw", False, None, None, ["mpi"], 2, False
+
+    def copy_us(n_bytes, times):
+        asked.append(n_bytes)
+        return 10.0
+
+    compare.RUNS.update(dict.fromkeys(compare.RUNS, lambda *_: {"time_us": 90.0, "b2b_us": 1.0}))
+    copying.copy_us, printed = copy_us, io.StringIO()
+    compare.harness.cores, cores = lambda: 2, compare.harness.cores
+    try:
+        rounds, _ = compare.run_rounds("allreduce", 6, [8, mib], Arguments, random.Random(1))
+        with contextlib.redirect_stdout(printed):
+            ratios = compare.report("allreduce", 6, [8, mib], Arguments, rounds)
+    finally:
+        copying.copy_us, compare.harness.cores = real, cores
+    assert asked == [mib] * 2 and "copy us" in printed.getvalue()
+    (over,) = (ratio for ratio in ratios if ratio["peer"] == "copy")
+    assert (over["size"], over["ratio"]) == (mib, 3.0)  # 3 MiB a core, of which one was copied
+    assert over["limit"] is None and over["verdict"] == ""
+    for name, value in (("bound", 1.0), ("net", object())):
+        own = type("Own", (Arguments,), {name: value})
+        assert not compare.is_bound_by_copying("allreduce", 2, mib, own)
+    assert not compare.is_bound_by_copying("allreduce", 1, mib, Arguments)
+    assert not compare.is_bound_by_copying("barrier", 2, mib, Arguments)
 
 
 def test_compare_tick_is_looked_for_in_single_calls():
@@ -289,6 +337,23 @@ def test_page_tells_the_distance_from_a_bound_that_is_known():
     assert "| over the bound | range |" in files["compare.md"]
     assert "| 0.102 | 2.000 | 2.000..2.000 |" in files["compare.md"]
     assert {"allreduce", "reduce"} <= set(texts_of(files["compare-bound-np2.svg"]))
+
+
+def test_page_tells_the_distance_from_a_copy_of_the_same_round():
+    given = document()
+    copies = [
+        {"np": 2, "verb": "allreduce", "library": "copy", "round": turn, "asked": 1024}
+        for turn in range(2)
+    ]
+    given["cells"] += [{**cell, "time_us": 5.0 - 3 * cell["round"]} for cell in copies]
+    text = page.files(given)["compare.md"]
+    assert "what copying the outputs takes" in text
+    row = "| 1 KiB | 10.00 | 20.00 | - | - | 3.50 | mpi | 0.500 | 0.500..0.500 | 0.102 | 3.500 |"
+    assert f"{row} 2.000..5.000 |" in text  # in turn 5 and 2 us; no peer, though the fastest
+    assert "| mpi | 2.000 | 2.000..2.000 | 0.0008 | - | - |" in text  # none at 8 bytes
+    assert "allreduce" in texts_of(page.files(given)["compare-bound-np2.svg"])
+    given["bound"] = 0.2048
+    assert "| 0.102 | 2.000 | 2.000..2.000 |" in page.files(given)["compare.md"]  # the user knows
 
 
 def test_compare_writes_the_page_of_what_was_measured():
