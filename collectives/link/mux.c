@@ -22,6 +22,7 @@
  *
  * On a link that lends, a longer one waits for neither (mux_loan.c).
  */
+#include "link/mux_announced.h"
 #include "link/mux_internal.h"
 
 #include "alloc.h"
@@ -479,6 +480,12 @@ size_t horon_mux_undelivered(const struct horon_mux *mux)
 size_t horon_mux_eager_bytes(const struct horon_mux *mux)
 {
     return mux ? mux->options.eager_bytes : 0;
+}
+
+bool horon_mux_lacks_room(const struct horon_mux *mux, size_t bytes)
+{
+    return mux && !mux->failure.status && bytes <= mux->options.eager_bytes &&
+           !horon_mux_tx_has_room(mux, bytes) && mux->link->ops->ready(mux->link);
 }
 
 struct horon_link *horon_mux_link(const struct horon_mux *mux)

@@ -13,4 +13,8 @@ struct horon_mux_announced {
                    transfer */
 };
 
+/** Would a short send of @p bytes ask for credit, although something has come that may say that its
+ * peer has room again? Then a turn comes first. */
+bool horon_mux_lacks_room(const struct horon_mux *mux, size_t bytes);
+
 #endif

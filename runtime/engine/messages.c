@@ -540,6 +540,17 @@ void horon_team_aim_message(const struct horon_engine_team *team, struct horon_r
         horon_event_of_message(op->agreed.verb, request->message.peer);
 }
 
+void horon_team_read_room(const struct horon_request *send)
+{
+    struct horon_engine *engine = send->team->engine;
+    const int peer = send->message.peer;
+    const size_t bytes =
+        (size_t)send->op.count * horon_dtype_bytes((horon_dtype_t)send->op.agreed.dtype);
+    assert(!send->linked);
+    if (peer >= 0 && horon_mux_lacks_room(engine->membership->mux_of[peer], bytes))
+        horon_engine_move_link(engine, peer);
+}
+
 void horon_team_start_message(struct horon_engine_team *team, struct horon_request *request)
 {
     struct horon_message *message = &request->message;

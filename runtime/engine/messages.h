@@ -60,6 +60,9 @@ horon_status_t horon_engine_on_announced(void *engine, int peer,
 struct horon_transfer *horon_message_fill(struct horon_request *request, uint64_t number);
 /** Is there a link to a rank of the job on both sides, and does it carry more? */
 bool horon_team_has_link(const struct horon_engine_team *team, int rank);
+/** Takes the room that the peer of a send has given back, where nobody has read of it yet. The send
+ * is not in flight; what is may end. */
+void horon_team_read_room(const struct horon_request *send);
 /** Links a send that was given to its link, and has not gone whole. */
 void horon_team_adopt_message(struct horon_engine_team *team, struct horon_request *request);
 

@@ -160,11 +160,13 @@ static void start(struct horon_engine *engine, struct horon_request *request)
 {
     struct horon_engine_team *team = request->team;
     assert(team && team->engine == engine);
+    if (request->paired)
+        horon_team_aim_message(team, request);
+    if (request->paired && horon_message_sends(request) && !engine->leaving)
+        horon_team_read_room(request);
     horon_engine_link(engine, request);
     if (request->persistent)
         request->taken = run_of(request);
-    if (request->paired)
-        horon_team_aim_message(team, request);
     if (request->joins)
         request->op.name_hash = request->subject = HORON_EVENT_OF_JOIN;
     horon_engine_add_request_event(engine, HORON_EVENT_TAKEN, request,
