@@ -55,6 +55,7 @@ struct horon_context {
     _Alignas(64) _Atomic uint32_t token;
     struct horon_owner owner;             /* the thread that did */
     struct horon_yields yields;           /* of waiters that had it, in a crowded job */
+    uint32_t unlooked;                    /* calls that ran messages since a turn of all; run.c */
     _Atomic uint32_t takers;              /* threads that want it for a moment */
     _Atomic uint32_t waiters;             /* threads that would rather drive themselves */
     _Atomic uint32_t landed;              /* requests ended, ever; only that thread stores it */
@@ -67,10 +68,9 @@ struct horon_context {
     _Atomic bool calling_back; /* the progress thread is in users' callbacks, and drives nothing */
     struct horon_request *_Atomic to_finish; /* ended, callbacks not yet called; newest first */
     pthread_t thread;
-    uint64_t stall_look_ns;         /* the progress thread's: when it looks for stalls next */
-    uint64_t link_look_ns;          /* and when it asks links whether their hosts answer */
-    uint64_t deaths_look_ns;        /* likewise for core files */
-    bool woken_by_links;            /* likewise: what ended its sleep */
+    uint64_t stall_look_ns; /* the progress thread's: when it looks for stalls next */
+    uint64_t link_look_ns, deaths_look_ns; /* likewise at links, and for core files */
+    bool woken_by_links;                   /* likewise: what ended its sleep */
     pthread_mutex_t recording_lock; /* guards that timelines begin and end one after another */
     struct horon_recording *_Atomic recording; /* NULL: no timeline is written; recording.c */
     struct horon_context *fork_next;           /* list in fork.c */

@@ -276,6 +276,8 @@ static bool sends(const struct horon_request *message)
     return horon_verb_rows[message->verb].reads != HORON_RANKS_NONE;
 }
 
+/* Of so many calls that run messages one turns everything. */
+#define CALLS_PER_LOOK 64
 /* How often a thread asks for what comes within a moment; one that shares its core asks once. */
 #define EXPRESS_TURNS 200
 
@@ -312,6 +314,25 @@ static size_t run_express(struct horon_context *ctx, struct horon_request *const
     return over;
 }
 
+/* Messages may begin and end without a turn of everything: other ranks may wait for one. */
+static void look_at_times(struct horon_context *ctx)
+{
+    const struct horon_rank_line *line = horon_host_line(&ctx->host, ctx->host.local_rank);
+    if (++ctx->unlooked < CALLS_PER_LOOK &&
+        !atomic_load_explicit(&line->urgent, memory_order_relaxed))
+        return;
+    ctx->unlooked = 0;
+    horon_context_report_deaths(ctx);
+    (void)horon_token_look(ctx);
+}
+
+static void exchange(struct horon_request **both)
+{
+    struct horon_request *first = both[0];
+    both[0] = both[1];
+    both[1] = first;
+}
+
 /* All are made before one is begun. With the token, which it releases. */
 static horon_status_t run_messages_here(struct horon_context *ctx, struct horon_engine_team *team,
                                         const horon_descriptor_t *descs, size_t n,
@@ -320,6 +341,7 @@ static horon_status_t run_messages_here(struct horon_context *ctx, struct horon_
     struct horon_request *requests[KEPT_MAX];
     horon_status_t status = HORON_OK;
     size_t made = 0;
+    look_at_times(ctx);
     while (made < n && status == HORON_OK) {
         status = horon_kept_take(team, &descs[made], &requests[made], error);
         made += status == HORON_OK;
@@ -333,11 +355,9 @@ static horon_status_t run_messages_here(struct horon_context *ctx, struct horon_
     }
     for (size_t i = 0; i < n; i++)
         launch(requests[i]);
-    if (n == 2 && !sends(requests[0])) { /* each rank would wait for the other */
-        struct horon_request *receive = requests[0];
-        requests[0] = requests[1];
-        requests[1] = receive;
-    }
+    const bool turned = n == 2 && !sends(requests[0]); /* each rank would wait for the other */
+    if (turned)
+        exchange(requests);
     const size_t over = run_express(ctx, requests, n, &status);
     for (size_t i = 0; i < over; i++) {
         atomic_store_explicit(&requests[i]->refs, 1, memory_order_relaxed);
@@ -349,6 +369,8 @@ static horon_status_t run_messages_here(struct horon_context *ctx, struct horon_
     }
     const size_t begun = over + (status == HORON_IN_PROGRESS);
     horon_engine_start_now(ctx->engine, requests + begun, n - begun);
+    if (turned && over == 0)
+        exchange(requests); /* of two failures the first one's is told */
     return drive_now(ctx, requests + over, n - over, timeout_ms, error);
 }
 

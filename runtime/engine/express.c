@@ -8,7 +8,7 @@
  *
  * All else goes the long way, as if this had not been tried (messages.c): where anything else is in
  * flight or was posted, on links that are no rings, if a rank has left, if the message does not
- * come soon, or comes in pieces. So does one message in LONG_WAY: its turns look at everything.
+ * come soon, or comes in pieces.
  */
 #include "engine/express.h"
 
@@ -16,8 +16,6 @@
 #include "exec/owed_ring.h"
 
 #include <string.h>
-
-#define LONG_WAY 64
 
 static struct horon_mux *mux_of(const struct horon_request *message)
 {
@@ -42,7 +40,7 @@ static bool is_alone(const struct horon_engine *engine, struct horon_request *me
         return false;
     assert(!messages->first && !messages->awaited);
     horon_team_aim_message(team, message);
-    return messages->matching && messages->moves % LONG_WAY != 0 && is_ring(mux_of(message)) &&
+    return messages->matching && is_ring(mux_of(message)) &&
            horon_team_has_link(team, message->message.peer);
 }
 
@@ -137,6 +135,7 @@ horon_status_t horon_express_receive(struct horon_engine *engine, struct horon_r
     const struct horon_mux *mux = mux_of(receive);
     if (!horon_mux_wants_turn(mux))
         return HORON_IN_PROGRESS;
+    horon_events_turn(engine->events);
     horon_engine_move_link(engine, receive->message.peer);
     if (receive->message.transfer.done) {
         add_begin(receive);
