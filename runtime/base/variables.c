@@ -108,15 +108,18 @@ static int place_of(const char *name, size_t name_bytes)
     return -1;
 }
 
+/* Set to nothing is not set; likewise below. */
 static bool is_set(const char *name)
 {
-    for (char **entry = environ; entry && *entry; entry++)
-        if (is_called(name, *entry, strcspn(*entry, "=")))
-            return true;
+    for (char **entry = environ; entry && *entry; entry++) {
+        const size_t bytes = strcspn(*entry, "=");
+        if (is_called(name, *entry, bytes))
+            return (*entry)[bytes] && (*entry)[bytes + 1];
+    }
     return false;
 }
 
-/* Is @p entry, "NAME=VALUE", what was found? Set to nothing is not set. */
+/* Is @p entry, "NAME=VALUE", what was found? */
 static bool agrees(const char *entry, int found)
 {
     const char *value = strchr(entry, '=');
