@@ -454,6 +454,28 @@ static void wait_too_long_for_many(horon_context_t *ctx, void *arg, struct job_r
     report->text[0] = 0;
 }
 
+/* Both of two fail: the first of those that were given is told. */
+static void differ_both(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    static int32_t out[LONG], in[LONG];
+    const int other = 1 - horon_rank(ctx), first = *(int *)arg;
+    const uint64_t count = LONG - (uint64_t)horon_rank(ctx);
+    const horon_descriptor_t both[] = {job_message(HORON_SEND, other, 0, out, count),
+                                       job_message(HORON_RECV, other, 0, in, count),
+                                       job_message(HORON_SEND, other, 0, out, count)};
+    char text[HORON_ERROR_TEXT_BYTES];
+    RANK_MUST(horon_run_messages(ctx, both + first, 2, -1, text, sizeof text) ==
+              HORON_ERR_MISMATCH);
+    RANK_MUST(strncmp(text, first ? "recv of" : "send of", 7) == 0);
+}
+
+static void test_run_messages_that_fail_both_tell_the_first(void **state)
+{
+    (void)state;
+    for (int first = 0; first < 2; first++)
+        job_run(2, NULL, differ_both, &first);
+}
+
 static void test_run_messages_past_their_time_limit_fail_the_process_set(void **state)
 {
     (void)state;
@@ -513,6 +535,7 @@ int main(void)
         cmocka_unit_test(test_run_messages_in_a_process_set_get_on),
         cmocka_unit_test(test_run_messages_that_cannot_be_are_refused),
         cmocka_unit_test(test_run_messages_of_other_lengths_are_told),
+        cmocka_unit_test(test_run_messages_that_fail_both_tell_the_first),
         cmocka_unit_test(test_run_messages_past_their_time_limit_fail_the_process_set),
         cmocka_unit_test(test_run_messages_with_a_killed_process_fail_with_its_name),
     };
