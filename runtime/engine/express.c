@@ -204,6 +204,8 @@ horon_status_t horon_engine_move_message(struct horon_engine *engine, struct hor
         return HORON_AGAIN;
     if (!horon_mux_wants_turn(mux))
         return HORON_OK;
+    if (horon_engine_in_flight(engine) > 1) /* a receive from another rank, say, moves, too */
+        return HORON_AGAIN;
     horon_events_turn(engine->events);
     const bool moved = horon_engine_move_link(engine, message->message.peer);
     return horon_team_move_messages(message->team) || moved ? HORON_IN_PROGRESS : HORON_OK;
