@@ -124,6 +124,8 @@ static void test_variables_of_another_place_than_this_rank_has_are_named(void **
         }
         setenv("HORON_RANK", "5", 1); /* horonrun has set the others, too */
         assert_int_equal(horon_config_unheeded(found, text, sizeof text), 0);
+        setenv("HORON_RANK", "", 1); /* set to nothing is not set */
+        assert_int_equal(horon_config_unheeded(found, text, sizeof text), 1);
         unsetenv("HORON_RANK");
         setenv(names[i], "", 1); /* as if it were not set */
         assert_int_equal(horon_config_unheeded(found, text, sizeof text), 0);
