@@ -15,8 +15,6 @@
 #include "engine/messages.h"
 #include "exec/owed_ring.h"
 
-#include <string.h>
-
 static struct horon_mux *mux_of(const struct horon_request *message)
 {
     const int peer = message->message.peer;
@@ -120,9 +118,7 @@ bool horon_express_take(struct horon_engine_team *team, const struct horon_offer
     if (!announced || !announced->data || op->count != offer->count ||
         op->agreed.dtype != offer->dtype)
         return false; /* it waits for the receive, which comes the long way */
-    if (announced->bytes > 0)
-        memcpy(receive->part.dst, announced->data, (size_t)announced->bytes);
-    announced->taken = true;
+    horon_message_take_data(receive, announced);
     horon_matching_count_offer(team->messages.matching, offer->peer);
     receive->message.transfer.done = true;
     return true;

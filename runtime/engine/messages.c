@@ -352,14 +352,13 @@ static void refuse(struct horon_request *request, const struct horon_offer *offe
     horon_team_send_control(team, peer_of(request), &out); /* may fail the team, which ends it */
 }
 
-/* The link needs to know nothing of it. */
-static void take_data(struct horon_request *request, struct horon_mux_announced *announced)
+void horon_message_take_data(const struct horon_request *request,
+                             struct horon_mux_announced *announced)
 {
+    assert(announced->data);
     if (announced->bytes > 0)
         memcpy(request->part.dst, announced->data, (size_t)announced->bytes);
     announced->taken = true;
-    add_begun_event(request);
-    end(request, NULL);
 }
 
 /* A receive has met its message.
@@ -376,7 +375,9 @@ static void begin_recv(struct horon_request *request, const struct horon_offer *
     if (offer->count != op->count || offer->dtype != op->agreed.dtype) {
         horon_message_explain_difference(request, offer->count, offer->dtype, &why);
     } else if (announced && announced->data) {
-        take_data(request, announced);
+        horon_message_take_data(request, announced);
+        add_begun_event(request);
+        end(request, NULL);
         return;
     } else {
         status = horon_mux_post_recv(link_to(team->engine, peer_of(request)),

@@ -58,6 +58,10 @@ horon_status_t horon_engine_on_announced(void *engine, int peer,
 
 /** The transfer of a message, which is that number of its sender's. */
 struct horon_transfer *horon_message_fill(struct horon_request *request, uint64_t number);
+/** Copies what has come whole to where its receive wants it: the link needs to know nothing of it.
+ */
+void horon_message_take_data(const struct horon_request *request,
+                             struct horon_mux_announced *announced);
 /** Is there a link to a rank of the job on both sides, and does it carry more? */
 bool horon_team_has_link(const struct horon_engine_team *team, int rank);
 /** Takes the room that the peer of a send has given back, where nobody has read of it yet. The send
