@@ -105,16 +105,6 @@ def link(objects, target):
     subprocess.run([*CC, *map(str, objects), "-o", str(target), *LIBRARIES], check=True)
 
 
-def touched(tree, objects, files):
-    """What to compile anew: the sources that are among @p files, or were compiled with one."""
-
-    def sees_one(source):
-        seen = (objects / (source.replace("/", "_") + ".d")).read_text().split()
-        return any(path.endswith(f"/{file}") for file in files for path in seen)
-
-    return [source for source in all_sources(tree) if sees_one(source)]
-
-
 class Bench:
     """A copy of the sources, compiled once without any bug."""
 
@@ -128,6 +118,23 @@ class Bench:
         sources = all_sources(self.clean)
         made = at_once(lambda name: compile_one(self.clean, name, self.objects), sources)
         link(list(made), folder / "program")
+        self.seen = {name: self.files_of(name) for name in sources}
+
+    def files_of(self, source):
+        """What @p source was compiled with. Read once and removed: attempts share files by hard
+        links, and the compiler writes into a list of dependencies while another attempt reads."""
+        listed = self.objects / (source.replace("/", "_") + ".d")
+        files = listed.read_text().split()
+        listed.unlink()
+        return files
+
+    def touched(self, files):
+        """What to compile anew: the sources that are among @p files, or were compiled with one."""
+
+        def sees_one(source):
+            return any(path.endswith(f"/{file}") for file in files for path in self.seen[source])
+
+        return [source for source in self.seen if sees_one(source)]
 
     def build(self, patch):
         """@return the program with the bug in it."""
@@ -150,7 +157,7 @@ class Bench:
         }
         objects = tree / "objects"
         shutil.copytree(self.objects, objects, copy_function=os.link)
-        for source in touched(tree, objects, files):
+        for source in self.touched(files):
             compile_one(tree, source, objects)
         program = tree / "program"
         link(sorted(objects.glob("*.o")), program)
