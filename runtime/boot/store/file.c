@@ -140,15 +140,31 @@ static horon_status_t lock(const struct horon_store_file *file, struct horon_err
                            content.writer ? content.writer : "unknown", file->path);
 }
 
-/* Not with O_EXCL: what a writer that has ended left is taken over. Before anything is written,
- * read_ours() looks at type, links, size and content, and refuses what cannot be ours. The owner
- * does not count: no other user may write in the directory. */
+/* Makes it, and only if there is none (O_EXCL). Else opens what lies there: a writer that has ended
+ * may have left it, and then it is taken over. Before anything is written, read_ours() looks at
+ * type, links, size and content, and refuses what cannot be ours. The owner does not count: no
+ * other user may write in the directory.
+ * @param gone_out  it was there, and has been removed meanwhile
+ * @return -1: errno says why */
+static int open_or_make(const struct horon_store_file *file, bool *gone_out)
+{
+    int fd = openat(file->directory, NAME, O_RDWR | O_CREAT | O_EXCL | SAFE, 0600);
+    *gone_out = false;
+    if (fd < 0 && errno == EEXIST) {
+        fd = openat(file->directory, NAME, O_RDWR | SAFE);
+        *gone_out = fd < 0 && errno == ENOENT;
+    }
+    return fd;
+}
+
 static horon_status_t claim(struct horon_store_file *file, struct horon_error *error)
 {
+    bool gone;
     for (int i = 0; i < CLAIMS_MAX; i++) {
         horon_fds_hold(file->fds);
-        const int fd = openat(file->directory, NAME, O_RDWR | O_CREAT | SAFE, 0600);
-        file->fd = horon_fds_note(file->fds, fd);
+        file->fd = horon_fds_note(file->fds, open_or_make(file, &gone));
+        if (gone)
+            continue;
         if (file->fd < 0)
             return cannot_open(file->path, errno, error);
         const horon_status_t status = lock(file, error);

@@ -114,6 +114,17 @@ static void test_store_file_of_a_dead_writer_is_left_and_taken_over(void **state
     horon_store_file_close(&two);
 }
 
+static void test_store_file_in_a_directory_that_is_gone_is_an_error(void **state)
+{
+    const struct directory *directory = *state;
+    struct horon_store_file zero = opened(directory);
+    assert_int_equal(rmdir(directory->path), 0);
+    assert_int_equal(write_it(&zero), HORON_ERR_SYSTEM);
+    assert_non_null(strstr(error.text, "cannot be opened"));
+    horon_store_file_close(&zero);
+    assert_int_equal(mkdir(directory->path, 0700), 0);
+}
+
 static void expect_left_alone(const struct directory *directory, const char *why)
 {
     struct horon_store_file zero = opened(directory), one = opened(directory);
@@ -270,6 +281,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_store_file_is_read_as_written_and_goes),
         TEST(test_store_file_of_a_dead_writer_is_left_and_taken_over),
+        TEST(test_store_file_in_a_directory_that_is_gone_is_an_error),
         TEST(test_store_file_of_another_kind_is_left_alone),
         TEST(test_store_file_that_is_not_whole_counts_as_none),
         TEST(test_store_file_directory_that_others_may_write_is_refused),
