@@ -236,7 +236,7 @@ static horon_status_t leave(struct horon_channel *channel)
     if (op->output)
         op->output(op->output_arg, state->rows, 0);
     state->owed = state->unit;
-    state->owed_check = horon_slot_check(channel->options.generation, op->check);
+    state->owed_check = horon_slot_check(channel->team->generation, op->check);
     return horon_phase_owe(channel);
 }
 

@@ -274,12 +274,12 @@ horon_status_t horon_channel_differs(const struct horon_channel *channel, int ot
         strcmp(ours, theirs) == 0
             ? " (they differ in name, shape, splits, scale, or in an operation before)"
             : "";
-    if (generation != channel->options.generation)
+    if (generation != channel->team->generation)
         horon_error_set(error, HORON_ERR_MISMATCH,
                         "operation %llu in order meets another membership: %s began %s in "
                         "generation %u, %s began %s in generation %u",
                         (unsigned long long)channel->ended, team->rank_names[team->rank], ours,
-                        channel->options.generation, team->rank_names[ranks[other]], theirs,
+                        channel->team->generation, team->rank_names[ranks[other]], theirs,
                         generation);
     else
         horon_error_set(error, HORON_ERR_MISMATCH,

@@ -28,7 +28,6 @@
 
 struct horon_channel_options {
     uint32_t channel;       /* its number on links between hosts; no other of any team has it */
-    uint32_t generation;    /* of the membership */
     size_t arena_at;        /* where its memory begins in each arena */
     size_t net_chunk_bytes; /* chunk with several hosts */
     const char *net_algorithm;

@@ -174,7 +174,7 @@ static inline void horon_channel_fill_head(const struct horon_channel *channel,
 {
     const struct horon_operation *op = channel->op;
     const bool rows = horon_verb_of(&op->agreed)->ahead == HORON_AHEAD_ROWS;
-    head->check = horon_slot_check(channel->options.generation, op->check);
+    head->check = horon_slot_check(channel->team->generation, op->check);
     head->count = rows ? *op->ahead : op->count;
     head->verb = op->agreed.verb;
     head->dtype = op->agreed.dtype;

@@ -10,6 +10,7 @@
 
 /** The ranks that take part, as tables; owner: the caller; must outlive the channel. */
 struct horon_team {
+    uint32_t generation; /* of the membership whose ranks these are */
     int rank, size;
     int host_count, host;       /* hosts, and the one of this rank */
     int local_rank, local_size; /* on this host */

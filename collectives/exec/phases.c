@@ -227,7 +227,7 @@ static horon_status_t enter(struct horon_channel *channel, bool *moved_out,
 static horon_status_t see_entries(struct horon_channel *channel, struct horon_error *error)
 {
     struct horon_slot_head **heads = channel->small[horon_channel_slot(channel)];
-    const uint64_t check = horon_slot_check(channel->options.generation, channel->op->check);
+    const uint64_t check = horon_slot_check(channel->team->generation, channel->op->check);
     const uint64_t number = channel->ended + 1;
     const int end = channel->meet_end;
     int met = channel->met;

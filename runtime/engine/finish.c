@@ -181,7 +181,7 @@ void horon_engine_drop(struct horon_engine *engine, struct horon_request *reques
         request->dropping = true;
         return;
     }
-    if (request->interned && request->interned_in == engine->membership->generation &&
+    if (request->interned && request->interned_in == request->team->view.generation &&
         horon_team_is_bound(request->team))
         horon_coordinator_drop(request->team->coordinator, request->handle);
     request->interned = false;

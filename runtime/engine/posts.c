@@ -104,12 +104,7 @@ static void refuse(struct horon_engine_team *team, struct horon_request *request
         horon_engine_end_here(team->engine, request, status, text);
 }
 
-static uint32_t generation_of(const struct horon_engine_team *team)
-{
-    return team->engine->membership->generation;
-}
-
-/* Its handle is one of the membership's coordinator, and so of its generation. */
+/* Its handle is one of the team's coordinator, and so of its generation. */
 static horon_status_t intern(struct horon_engine_team *team, struct horon_request *request)
 {
     const horon_status_t status =
@@ -117,7 +112,7 @@ static horon_status_t intern(struct horon_engine_team *team, struct horon_reques
     if (status != HORON_OK)
         return status;
     request->interned = true;
-    request->interned_in = generation_of(team);
+    request->interned_in = team->view.generation;
     return HORON_OK;
 }
 
@@ -135,7 +130,7 @@ static void submit_named(struct horon_engine_team *team, struct horon_request *r
     /* a callback may have started it just when it was let go: nothing would drop a handle then */
     const bool is_let_go = atomic_load_explicit(&request->released, memory_order_relaxed);
     if (request->persistent && request->name && !is_let_go) {
-        if (!request->interned || request->interned_in != generation_of(team))
+        if (!request->interned || request->interned_in != team->view.generation)
             status = intern(team, request);
         if (status == HORON_OK)
             status = horon_coordinator_submit_handle(team->coordinator, request->handle, token);

@@ -98,6 +98,7 @@ static void fill_view(struct horon_engine_team *team)
     const struct horon_topology *topology = &team->topology;
     const int host = topology->host_of[topology->rank];
     team->view = (struct horon_team){
+        .generation = team->engine->membership->generation,
         .rank = topology->rank,
         .size = topology->size,
         .host_count = topology->host_count,
@@ -202,7 +203,6 @@ static horon_status_t create_routes(struct horon_engine_team *team)
             .channel =
                 {
                     .channel = channel_number(team->id, i),
-                    .generation = team->engine->membership->generation,
                     .arena_at = horon_engine_arena_at(&team->host->shape, i),
                     .net_chunk_bytes = (size_t)config->net_chunk_bytes,
                     .net_algorithm = config->net_algorithm,
@@ -234,7 +234,6 @@ horon_status_t horon_team_bind(struct horon_engine_team *team, const int *ranks,
         const int self = list_members(team, ranks, size);
         assert(self >= 0);
         team->host = host;
-        host->generation = team->engine->membership->generation;
         if (team->id == 0)
             team->topology = *team->engine->membership->topology;
         status = team->id == 0 ? HORON_OK
@@ -243,6 +242,7 @@ horon_status_t horon_team_bind(struct horon_engine_team *team, const int *ranks,
     }
     if (status == HORON_OK) {
         fill_view(team);
+        host->generation = team->view.generation;
         assert(host->shape.local_size == team->view.local_size);
         assert(host->local_rank == team->view.local_rank);
         status = find_links(team, rings, error);

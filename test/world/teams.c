@@ -227,7 +227,7 @@ static void replace_one(struct world *world, int rank)
     enum { TEAMS_MAX = 4, RANKS_MAX = 8 };
     struct horon_link *links[RANKS_MAX] = {NULL}, *rings[TEAMS_MAX][RANKS_MAX] = {{NULL}};
     struct horon_team_options options[TEAMS_MAX];
-    const struct horon_engine *engine = world->ranks[rank].engine;
+    struct horon_engine *engine = world->ranks[rank].engine;
     struct horon_error error = {0};
     int count = 0;
     for (const struct horon_engine_team *one = engine->job->next; one; one = one->next) {
@@ -245,8 +245,10 @@ static void replace_one(struct world *world, int rank)
                                              .generation = engine->membership->generation + 1,
                                              .teams = options,
                                              .team_count = count};
-    status = horon_engine_replace(world->ranks[rank].engine, &place, &error);
+    status = horon_engine_replace(engine, &place, &error);
     assert(status == HORON_OK);
+    for (const struct horon_engine_team *bound = engine->job; bound; bound = bound->next)
+        assert(bound->view.generation == place.generation);
 }
 
 bool world_replace(struct world *world)
