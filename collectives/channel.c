@@ -260,6 +260,12 @@ bool horon_channel_waits_for(struct horon_channel *channel, int rank)
     return horon_phase_waits_for(channel, rank);
 }
 
+void horon_channel_explain(const struct horon_channel *channel, char *text, size_t text_bytes)
+{
+    HORON_ASSERT_OWNER(channel->options.owner);
+    horon_phase_explain(channel, text, text_bytes);
+}
+
 horon_status_t horon_channel_differs(const struct horon_channel *channel, int other,
                                      struct horon_error *error)
 {

@@ -119,6 +119,9 @@ struct horon_backend {
     /** Does the first that has not ended, or connecting, wait for @p rank? As
      * horon_channel_waits_for(). */
     bool (*waits_for)(struct horon_backend_channel *channel, int rank);
+    /** What that does just now, for people: "2 of 8 chunks are done". It stands beside the ranks
+     * that it waits for, in warnings and in the texts of time limits. "": nothing to add. */
+    void (*explain)(const struct horon_backend_channel *channel, char *text, size_t text_bytes);
     /** Becomes readable when it can go on; -1: there is none. The same as long as it lives. */
     int (*descriptor)(const struct horon_backend_channel *channel);
     /** Nanoseconds until it wants its next turn, while it connects or something is launched, since

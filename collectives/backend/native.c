@@ -118,6 +118,11 @@ static bool native_waits_for(struct horon_backend_channel *base, int rank)
     return horon_channel_waits_for(channel_of(base), rank);
 }
 
+static void native_explain(const struct horon_backend_channel *base, char *text, size_t text_bytes)
+{
+    horon_channel_explain(channel_of(base), text, text_bytes);
+}
+
 static int native_descriptor(const struct horon_backend_channel *base)
 {
     (void)base;
@@ -145,6 +150,7 @@ const struct horon_backend horon_backend_native = {
     .advance = native_advance,
     .abort = native_abort,
     .waits_for = native_waits_for,
+    .explain = native_explain,
     .descriptor = native_descriptor,
     .interval_ns = native_interval_ns,
     .destroy = native_destroy,

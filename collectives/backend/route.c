@@ -562,6 +562,28 @@ bool horon_route_waits_for(struct horon_route *route, int rank)
            (channel && channel->backend->waits_for(channel, rank));
 }
 
+void horon_route_explain(const struct horon_route *route, char *text, size_t text_bytes)
+{
+    static const char *const steps[] = {
+        [HORON_ROUTE_AGREES] = "ranks tell each other which backends they can use",
+        [HORON_ROUTE_READY] = "",
+        [HORON_ROUTE_OPENS] = "ranks tell each other where their channels are",
+        [HORON_ROUTE_CONNECTS] = "ranks connect what carries it",
+        [HORON_ROUTE_MEETS] = "ranks tell each other that they have it",
+        [HORON_ROUTE_DRAWS] = "ranks agree on its turn on the device",
+        [HORON_ROUTE_IS_KNOWN] = "it waits for its turn on the device",
+        [HORON_ROUTE_GIVEN_UP] = "",
+    };
+    const struct horon_backend_channel *channel = channel_at_work(route);
+    HORON_ASSERT_OWNER(route->options.channel.owner);
+    text[0] = 0;
+    if (channel)
+        channel->backend->explain(channel, text, text_bytes);
+    if (!text[0])
+        snprintf(text, text_bytes, "%s",
+                 route->gathers_rows ? "ranks tell each other their rows" : steps[route->step]);
+}
+
 uint64_t horon_route_interval_ns(const struct horon_route *route)
 {
     HORON_ASSERT_OWNER(route->options.channel.owner);

@@ -22,6 +22,8 @@
 #include "exec/owed_ring.h"
 
 #include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
 
 #define BIT(phase) (1u << HORON_PHASE_##phase)
 const uint8_t horon_phase_after[HORON_PHASE_COUNT] = {
@@ -350,4 +352,21 @@ bool horon_phase_waits_for(const struct horon_channel *channel, int rank)
         return horon_netrun_waits_for(&channel->nets[0], rank);
     return channel->phase == HORON_PHASE_PIPELINE &&
            channel->pipeline.ops->waits_for(channel, rank);
+}
+
+void horon_phase_explain(const struct horon_channel *channel, char *text, size_t text_bytes)
+{
+    static const char *const said[HORON_PHASE_COUNT] = {
+        [HORON_PHASE_IDLE] = "",
+        [HORON_PHASE_ENTER] = "the operation before is not over on all ranks of this host",
+        [HORON_PHASE_MEET] = "the ranks of this host meet",
+        [HORON_PHASE_EXCHANGE] = "hosts exchange their parts",
+        [HORON_PHASE_PUBLISH] = "hosts exchange their parts, this host's by its first rank",
+    };
+    const struct horon_pipeline *pipeline = &channel->pipeline;
+    if (channel->phase == HORON_PHASE_PIPELINE)
+        snprintf(text, text_bytes, "%" PRIu64 " of %" PRIu64 " chunks are done",
+                 pipeline->next[HORON_STAGE_OUT], pipeline->chunks);
+    else
+        snprintf(text, text_bytes, "%s", said[channel->phase]);
 }

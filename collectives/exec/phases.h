@@ -72,5 +72,7 @@ struct horon_slot_head *horon_phase_behind(const struct horon_channel *channel, 
 bool horon_phase_misses(const struct horon_channel *channel, int local);
 /** Does the operation in flight wait for job rank @p rank? See horon_channel_waits_for(). */
 bool horon_phase_waits_for(const struct horon_channel *channel, int rank);
+/** What it does just now, for texts. */
+void horon_phase_explain(const struct horon_channel *channel, char *text, size_t text_bytes);
 
 #endif

@@ -62,21 +62,26 @@ static size_t name_awaited(const struct horon_engine_team *team, struct horon_la
 static void explain_begun(const struct horon_request *request, char *text, size_t text_bytes)
 {
     struct horon_lane *lane = lane_of(request);
-    if (!lane->head || !lane->running) {
+    char doing[160] = "";
+    if (!lane->head || request->team->state == HORON_TEAM_ASKING) {
         snprintf(text, text_bytes, "%s",
-                 request->team->state == HORON_TEAM_ASKING
-                     ? "waiting for memory that the team's ranks of this host make"
-                     : "about to begin");
+                 lane->head ? "waiting for memory that the team's ranks of this host make"
+                            : "about to begin");
         return;
     }
     const char *begins = "begun; ";
-    if (!is_of(lane->head, request))
+    if (!lane->running)
+        begins = "about to begin; ";
+    else if (!is_of(lane->head, request))
         begins = "queued behind another operation, which has begun; ";
-    int used = snprintf(text, text_bytes, "%swaiting for ", begins);
-    if (used < 0 || (size_t)used >= text_bytes)
-        return;
-    if (name_awaited(request->team, lane, text + used, text_bytes - (size_t)used) == 0)
+    snprintf(text, text_bytes, "%swaiting for ", begins);
+    size_t used = strlen(text);
+    if (name_awaited(request->team, lane, text + used, text_bytes - used) == 0)
         snprintf(text, text_bytes, "%snot finished", begins); /* it moves, or is about to */
+    horon_route_explain(&lane->route, doing, sizeof doing);
+    used = strlen(text);
+    if (doing[0])
+        snprintf(text + used, text_bytes - used, "; %s", doing);
 }
 
 /* @return what has to end first: for one without a name the one before it, for a join the oldest of

@@ -83,6 +83,32 @@ static void tell(const struct scene *scene, int rank, const char *fault)
              scene->size, scene->stopped, rank, scene->text[rank], fault);
 }
 
+/* What a channel says of an operation that has begun. */
+static const char *const phases[] = {
+    "; the operation before is not over on all ranks of this host",
+    "; the ranks of this host meet",
+    "; hosts exchange their parts",
+    "; hosts exchange their parts, this host's by its first rank",
+    " chunks are done",
+};
+enum { PHASES = sizeof phases / sizeof *phases };
+static int heard[PHASES];
+
+static void check_phase(struct scene *scene, int rank)
+{
+    const char *text = scene->text[rank];
+    int found = -1;
+    for (int i = 0; i < PHASES; i++) {
+        const size_t bytes = strlen(phases[i]);
+        if (strlen(text) >= bytes && strcmp(text + strlen(text) - bytes, phases[i]) == 0)
+            found = i;
+    }
+    if (found >= 0)
+        heard[found]++;
+    else if (strncmp(text, "begun; ", strlen("begun; ")) == 0)
+        tell(scene, rank, "it does not say what it does");
+}
+
 /* @return how many wait */
 static int check_texts(struct scene *scene)
 {
@@ -105,6 +131,7 @@ static int check_texts(struct scene *scene)
         }
         if (!somebody)
             tell(scene, rank, "that is nobody");
+        check_phase(scene, rank);
         last = rank;
         pending++;
     }
@@ -169,6 +196,8 @@ static void test_stopped_rank_is_found_in_the_texts_of_all_others(void **state)
                             play(layout, verbs[verb], counts[count], in_order, seed * 1000 + count);
     print_message("%d requests were left waiting\n", pending);
     assert_true(pending > 1000);
+    for (int i = 1; i < PHASES; i++) /* the first takes two operations */
+        assert_true(heard[i] > 10);
 }
 
 /* Rank 2 submits nothing, and the text of rank 0 names it alone: those that lack it as well are no

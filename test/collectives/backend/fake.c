@@ -322,6 +322,16 @@ static bool fake_waits_for(struct horon_backend_channel *base, int rank)
     return rank != channel->team->rank && other->begun <= channel->ended;
 }
 
+static void fake_explain(const struct horon_backend_channel *base, char *text, size_t text_bytes)
+{
+    const struct fake_channel *channel = (const struct fake_channel *)(const void *)base;
+    assert(!channel->aborted);
+    if (!channel->connected)
+        text[0] = 0;
+    else
+        snprintf(text, text_bytes, "%llu operations are done", (unsigned long long)channel->ended);
+}
+
 static int fake_descriptor(const struct horon_backend_channel *base)
 {
     const struct fake_channel *channel = (const struct fake_channel *)(const void *)base;
@@ -366,6 +376,7 @@ void fake_init(struct fake *fake, const char *name, uint32_t caps)
                 .advance = fake_advance,
                 .abort = fake_abort,
                 .waits_for = fake_waits_for,
+                .explain = fake_explain,
                 .descriptor = fake_descriptor,
                 .interval_ns = fake_interval_ns,
                 .destroy = fake_destroy,

@@ -171,6 +171,13 @@ static inline void run(struct bed *bed, struct use uses[SIZE], uint64_t number)
     turn_until(bed, number);
 }
 
+static inline void expect_doing(struct bed *bed, int rank, const char *expected)
+{
+    char doing[128] = "not even asked";
+    horon_route_explain(&bed->routes[rank], doing, sizeof doing);
+    assert_string_equal(doing, expected);
+}
+
 static inline void expect_sum(const struct use *use)
 {
     for (int i = 0; i < COUNT; i++)

@@ -352,6 +352,7 @@ static void test_route_launches_several_of_one_backend_in_order(void **state)
         assert_int_equal(horon_route_interval_ns(route), FAKE_INTERVAL_NS);
     }
     turn_until(bed, 1);
+    expect_doing(bed, 0, "1 operations are done");
     for (int rank = 0; rank < SIZE; rank++) /* composed, and not beside others */
         assert_false(may_begin(bed, rank, &uses[rank][3]));
     turn_until(bed, 3);

@@ -111,11 +111,13 @@ static void test_route_that_connects_waits_and_is_given_up_like_any(void **state
     assert_true(bed->fakes[0].connecting > 0);
     assert_int_equal(horon_route_interval_ns(&bed->routes[0]), FAKE_INTERVAL_NS);
     assert_true(horon_route_waits_for(&bed->routes[0], 1));
+    expect_doing(bed, 0, "ranks connect what carries it");
     for (int time = 0; time < 2; time++) { /* the second: nothing is at work any more */
         horon_route_abort(&bed->routes[0]);
         assert_true(bed->fakes[0].lanes[0].channels[0]->aborted);
         assert_int_equal(horon_route_interval_ns(&bed->routes[0]), 0);
         assert_false(horon_route_waits_for(&bed->routes[0], 1));
+        expect_doing(bed, 0, "");
     }
     horon_route_abort(&bed->routes[1]);
 }
@@ -167,6 +169,7 @@ static void test_route_waits_for_ranks_that_have_not_said_what_they_can_use(void
         describe(&uses[rank], HORON_ALLREDUCE, rank, 0);
     assert_false(may_begin(bed, 0, &uses[0]));
     assert_true(horon_route_waits_for(&bed->routes[0], 1));
+    expect_doing(bed, 0, "ranks tell each other which backends they can use");
     run(bed, uses, 1);
     expect_sum(&uses[0]);
     assert_int_equal(bed->fakes[0].lanes[0].done, 1);

@@ -349,7 +349,8 @@ static void test_stalls_one_in_order_is_told_of_by_what_it_is(void **state)
     pass(world, 1, 10);
     assert_int_equal(heard.lines, 1);
     assert_non_null(strstr(heard.text, "allreduce of 1 float32 (in order) has waited for 8 s: "
-                                       "begun; waiting for rank 0 (host-0)"));
+                                       "begun; waiting for rank 0 (host-0); the ranks of this "
+                                       "host meet"));
     requests[0] = submit(world, 0, NULL, &x[0]);
     end(world, requests, 2);
 }
