@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Failures that concern one rank alone, and the struct that tells them: a call that is refused, an
+ * output without room, a rank that a context has not, another version of the struct.
+ */
+#undef NDEBUG
+#include "multi/job.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const horon_descriptor_t barrier = {sizeof barrier, .verb = HORON_BARRIER, .prescale = 1,
+                                           .postscale = 1};
+
+static void expect_last(horon_context_t *ctx, horon_status_t status, horon_cause_t cause, int rank,
+                        const char *name, struct job_report *report)
+{
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    RANK_MUST(horon_last_failure(ctx, &failure) == HORON_OK);
+    RANK_MUST(failure.status == status);
+    RANK_MUST(failure.cause == (int32_t)cause);
+    RANK_MUST(failure.rank == rank && failure.other_rank == -1);
+    RANK_MUST(strcmp(failure.host, rank < 0 ? "" : horon_host_name(ctx, 0)) == 0);
+    RANK_MUST(strcmp(failure.name, name) == 0);
+    RANK_MUST(strcmp(failure.text, horon_last_error(ctx)) == 0);
+}
+
+static void be_refused(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    float data = 0;
+    horon_request_t *request, *second, *third;
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    const char *own = horon_rank(ctx) == 0 ? "of 0" : "of 1"; /* which the other never has */
+    horon_descriptor_t desc = job_sum(own, &data, 1, 0);
+    (void)arg;
+    RANK_MUST(horon_submit(ctx, &desc, &request) == HORON_OK);
+    expect_last(ctx, HORON_OK, HORON_CAUSE_NONE, -1, "", report);
+    RANK_MUST(horon_request_failure(request, &failure) == HORON_ERR_INVALID); /* in flight */
+    expect_last(ctx, HORON_ERR_INVALID, HORON_CAUSE_ARGUMENT, -1, "", report);
+    RANK_MUST(horon_submit(ctx, &desc, &second) == HORON_ERR_DUPLICATE);
+    expect_last(ctx, HORON_ERR_DUPLICATE, HORON_CAUSE_ARGUMENT, -1, own, report);
+    desc.name = "y";
+    RANK_MUST(horon_submit(ctx, &desc, &second) == HORON_OK);
+    desc.name = "z";
+    RANK_MUST(horon_submit(ctx, &desc, &third) == HORON_ERR_MEMORY); /* INFLIGHT_MAX */
+    expect_last(ctx, HORON_ERR_MEMORY, HORON_CAUSE_RESOURCE, -1, "", report);
+    desc.verb = 99;
+    RANK_MUST(horon_submit(ctx, &desc, &third) == HORON_ERR_INVALID);
+    expect_last(ctx, HORON_ERR_INVALID, HORON_CAUSE_ARGUMENT, -1, "", report);
+    RANK_MUST(horon_wait(second, HORON_HOST_DONE, -1) == HORON_OK);
+    horon_release(second);
+    RANK_MUST(horon_cancel(request) == HORON_OK);
+    expect_last(ctx, HORON_OK, HORON_CAUSE_NONE, -1, "", report);
+    RANK_MUST(horon_wait(request, HORON_HOST_DONE, -1) == HORON_ERR_CANCELLED);
+    RANK_MUST(horon_request_failure(request, &failure) == HORON_OK);
+    RANK_MUST(failure.status == HORON_ERR_CANCELLED && failure.cause == HORON_CAUSE_CANCELLED);
+    RANK_MUST(failure.rank == horon_rank(ctx) && strcmp(failure.name, own) == 0);
+    horon_release(request);
+    desc = job_sum("late", &data, 1, 0);
+    if (horon_rank(ctx) == 0) {
+        RANK_MUST(horon_run(ctx, &desc, 20, NULL, 0) == HORON_ERR_TIMEOUT);
+        RANK_MUST(horon_last_failure(ctx, &failure) == HORON_OK);
+        RANK_MUST(failure.cause == HORON_CAUSE_TIME_LIMIT && failure.rank == 0);
+        RANK_MUST(failure.other_rank == 1 && strcmp(failure.name, "late") == 0);
+    }
+    RANK_MUST(horon_run(ctx, &barrier, -1, NULL, 0) == HORON_OK);
+    expect_last(ctx, HORON_OK, HORON_CAUSE_NONE, -1, "", report);
+}
+
+static void test_failure_of_a_refused_call_is_told(void **state)
+{
+    static const char *const settings[] = {"INFLIGHT_MAX=2", NULL};
+    (void)state;
+    job_run(2, settings, be_refused, NULL);
+}
+
+static void gather_too_much(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    float data[3] = {0}, all[6];
+    horon_request_t *request;
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    horon_descriptor_t desc = job_sum("x", data, 3, 0);
+    (void)arg;
+    desc.verb = HORON_ALLGATHER;
+    desc.dst = all;
+    desc.dst_count = horon_rank(ctx) == 1 ? 5 : 6;
+    RANK_MUST(horon_submit(ctx, &desc, &request) == HORON_OK);
+    const horon_status_t status = horon_wait(request, HORON_HOST_DONE, -1);
+    RANK_MUST(horon_request_failure(request, &failure) == HORON_OK);
+    RANK_MUST(failure.status == status);
+    RANK_MUST(failure.cause == (horon_rank(ctx) == 1 ? HORON_CAUSE_RESOURCE : HORON_CAUSE_NONE));
+    RANK_MUST(failure.rank == (horon_rank(ctx) == 1 ? 1 : -1));
+    horon_release(request);
+}
+
+static void test_failure_for_want_of_room_concerns_one_rank(void **state)
+{
+    (void)state;
+    job_run(2, NULL, gather_too_much, NULL);
+}
+
+/* ---- of a context, in this process ---------------------------------------------------------- */
+
+enum { OTHERS = 7 }; /* ranks that the world of one has not */
+
+/* The thread's last failure is one of the job, and a smaller world is asked about it. */
+static void ask_another_world(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    float data[1] = {0};
+    horon_options_t options = HORON_OPTIONS_INIT;
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    horon_context_t *alone;
+    const horon_descriptor_t desc = job_sum(NULL, data, 1, HORON_IN_ORDER);
+    (void)arg;
+    if (horon_rank(ctx) == OTHERS)
+        return;
+    options.rank = 0;
+    options.size = 1;
+    RANK_MUST(horon_context_create(&options, &alone, NULL, 0) == HORON_OK);
+    RANK_MUST(horon_run(ctx, &desc, -1, NULL, 0) == HORON_ERR_CLOSED);
+    RANK_MUST(horon_last_failure(alone, &failure) == HORON_OK);
+    RANK_MUST(failure.rank == OTHERS);
+    RANK_MUST(failure.host[0] == 0);
+    horon_context_destroy(alone);
+}
+
+static void test_failure_of_a_rank_that_a_context_has_not_is_told(void **state)
+{
+    (void)state;
+    job_run(OTHERS + 1, NULL, ask_another_world, NULL);
+}
+
+/* A closed context has told of its failures before, and their strings stay. */
+static void test_failure_outlives_its_context(void **state)
+{
+    float data = 0;
+    horon_options_t options = HORON_OPTIONS_INIT;
+    horon_context_t *ctx;
+    horon_request_t *request;
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    char host[64] = "";
+    (void)state;
+    options.rank = 0;
+    options.size = 1;
+    assert_int_equal(horon_context_create(&options, &ctx, NULL, 0), HORON_OK);
+    snprintf(host, sizeof host, "%s", horon_host_name(ctx, 0));
+    horon_descriptor_t desc = job_sum("x", &data, 1, 0);
+    assert_int_equal(horon_prepare(ctx, &desc, &request), HORON_OK);
+    assert_int_equal(horon_start(request), HORON_OK);
+    assert_int_equal(horon_wait(request, HORON_HOST_DONE, -1), HORON_OK);
+    assert_int_equal(horon_request_failure(request, &failure), HORON_OK);
+    assert_int_equal(failure.status, HORON_OK);
+    horon_release(request);
+    desc.verb = HORON_BARRIER;
+    assert_int_equal(horon_submit(ctx, &desc, &request), HORON_OK);
+    horon_context_destroy(ctx);
+    assert_int_equal(horon_request_failure(request, &failure), HORON_OK);
+    if (failure.status != HORON_OK) { /* it may have ended well before */
+        assert_int_equal(failure.cause, HORON_CAUSE_CLOSED);
+        assert_int_equal(failure.rank, 0);
+        assert_string_equal(failure.host, host);
+        assert_string_equal(failure.name, "x");
+    }
+    horon_release(request);
+}
+
+static void test_failure_of_another_version_is_cut_or_filled(void **state)
+{
+    struct {
+        horon_failure_t known;
+        uint64_t later[2];
+    } newer = {.known = HORON_FAILURE_INIT, .later = {7, 7}};
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    (void)state;
+    newer.known.struct_bytes = sizeof newer;
+    assert_int_equal(horon_last_failure(NULL, &newer.known), HORON_OK);
+    assert_int_equal(newer.known.struct_bytes, sizeof newer);
+    assert_true(newer.later[0] == 0 && newer.later[1] == 0);
+    failure.struct_bytes = sizeof failure - sizeof(void *);
+    assert_int_equal(horon_last_failure(NULL, &failure), HORON_ERR_INVALID);
+    failure.struct_bytes = 0;
+    assert_int_equal(horon_last_failure(NULL, &failure), HORON_ERR_INVALID);
+    assert_int_equal(horon_last_failure(NULL, NULL), HORON_ERR_INVALID);
+    assert_int_equal(horon_request_failure(NULL, &failure), HORON_ERR_INVALID);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_failure_of_a_refused_call_is_told),
+        cmocka_unit_test(test_failure_for_want_of_room_concerns_one_rank),
+        cmocka_unit_test(test_failure_of_a_rank_that_a_context_has_not_is_told),
+        cmocka_unit_test(test_failure_outlives_its_context),
+        cmocka_unit_test(test_failure_of_another_version_is_cut_or_filled),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
