@@ -260,6 +260,13 @@ bool horon_channel_waits_for(struct horon_channel *channel, int rank)
     return horon_phase_waits_for(channel, rank);
 }
 
+/* Outputs are written only once all ranks of the host have entered. */
+bool horon_channel_keeps_inputs(const struct horon_channel *channel)
+{
+    HORON_ASSERT_OWNER(channel->options.owner);
+    return channel->phase != HORON_PHASE_PIPELINE || !horon_channel_has_met(channel);
+}
+
 void horon_channel_explain(const struct horon_channel *channel, char *text, size_t text_bytes)
 {
     HORON_ASSERT_OWNER(channel->options.owner);

@@ -60,6 +60,8 @@ horon_status_t horon_channel_advance(struct horon_channel *channel, bool *moved_
 /** Does the operation in flight wait for job rank @p rank, as far as one can see from here? For
  * texts: it may wait for another one in turn, and several may be awaited. */
 bool horon_channel_waits_for(struct horon_channel *channel, int rank);
+/** If the operation in flight were given up now, would its inputs be as they were, in place too? */
+bool horon_channel_keeps_inputs(const struct horon_channel *channel);
 /** What the operation in flight does just now, for texts; "" if there is none. */
 void horon_channel_explain(const struct horon_channel *channel, char *text, size_t text_bytes);
 

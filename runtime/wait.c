@@ -10,6 +10,7 @@
 #include "versions.h"
 
 #include <assert.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -205,8 +206,8 @@ static horon_status_t give_failure(horon_failure_t *given, const horon_failure_t
     struct horon_error why;
     if (!given)
         return refuse(HORON_ERR_INVALID, "failure_out is NULL");
-    if (horon_struct_give("failure", given, sizeof *failure, failure, sizeof *failure, &why) !=
-        HORON_OK)
+    if (horon_struct_give("failure", given, offsetof(horon_failure_t, input_lost), failure,
+                          sizeof *failure, &why) != HORON_OK)
         return refuse(why.status, why.text);
     return HORON_OK;
 }
@@ -244,6 +245,7 @@ horon_status_t horon_request_failure(const horon_request_t *req, horon_failure_t
         failure.cause = (int32_t)req->blame.cause;
         failure.rank = req->blame.rank;
         failure.other_rank = req->blame.other_rank;
+        failure.input_lost = req->blame.input_lost;
         failure.host = req->blamed_host;
         failure.name = req->op.name ? req->op.name : "";
         failure.text = horon_request_error(req);
@@ -304,6 +306,7 @@ horon_status_t horon_last_failure(const horon_context_t *ctx, horon_failure_t *f
         failure.cause = (int32_t)last_error.blame.cause;
         failure.rank = rank;
         failure.other_rank = last_error.blame.other_rank;
+        failure.input_lost = last_error.blame.input_lost;
         failure.name = last_name;
         failure.text = last_error.text;
         failure.host = host ? host : last_host;

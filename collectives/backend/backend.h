@@ -122,6 +122,9 @@ struct horon_backend {
     /** What that does just now, for people: "2 of 8 chunks are done". It stands beside the ranks
      * that it waits for, in warnings and in the texts of time limits. "": nothing to add. */
     void (*explain)(const struct horon_backend_channel *channel, char *text, size_t text_bytes);
+    /** If what is launched were given up now, would each input be as it was, also where dst takes
+     * its place? (docs/design.md 3.14.) In doubt false. */
+    bool (*keeps_inputs)(const struct horon_backend_channel *channel);
     /** Becomes readable when it can go on; -1: there is none. The same as long as it lives. */
     int (*descriptor)(const struct horon_backend_channel *channel);
     /** Nanoseconds until it wants its next turn, while it connects or something is launched, since

@@ -123,6 +123,11 @@ static void native_explain(const struct horon_backend_channel *base, char *text,
     horon_channel_explain(channel_of(base), text, text_bytes);
 }
 
+static bool native_keeps_inputs(const struct horon_backend_channel *base)
+{
+    return horon_channel_keeps_inputs(channel_of(base));
+}
+
 static int native_descriptor(const struct horon_backend_channel *base)
 {
     (void)base;
@@ -151,6 +156,7 @@ const struct horon_backend horon_backend_native = {
     .abort = native_abort,
     .waits_for = native_waits_for,
     .explain = native_explain,
+    .keeps_inputs = native_keeps_inputs,
     .descriptor = native_descriptor,
     .interval_ns = native_interval_ns,
     .destroy = native_destroy,

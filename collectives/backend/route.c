@@ -562,13 +562,22 @@ bool horon_route_waits_for(struct horon_route *route, int rank)
            (channel && channel->backend->waits_for(channel, rank));
 }
 
+/* Of a composed one nobody knows how many of its operations have ended. */
+bool horon_route_keeps_inputs(const struct horon_route *route)
+{
+    const struct horon_backend_channel *channel = channel_at_work(route);
+    HORON_ASSERT_OWNER(route->options.channel.owner);
+    return !channel || !route->launched ||
+           (!route->composing && channel->backend->keeps_inputs(channel));
+}
+
 void horon_route_explain(const struct horon_route *route, char *text, size_t text_bytes)
 {
     static const char *const steps[] = {
         [HORON_ROUTE_AGREES] = "ranks tell each other which backends they can use",
         [HORON_ROUTE_READY] = "",
         [HORON_ROUTE_OPENS] = "ranks tell each other where their channels are",
-        [HORON_ROUTE_CONNECTS] = "ranks connect what carries it",
+        [HORON_ROUTE_CONNECTS] = "", /* its channel says it */
         [HORON_ROUTE_MEETS] = "ranks tell each other that they have it",
         [HORON_ROUTE_DRAWS] = "ranks agree on its turn on the device",
         [HORON_ROUTE_IS_KNOWN] = "it waits for its turn on the device",
@@ -576,10 +585,9 @@ void horon_route_explain(const struct horon_route *route, char *text, size_t tex
     };
     const struct horon_backend_channel *channel = channel_at_work(route);
     HORON_ASSERT_OWNER(route->options.channel.owner);
-    text[0] = 0;
     if (channel)
         channel->backend->explain(channel, text, text_bytes);
-    if (!text[0])
+    else
         snprintf(text, text_bytes, "%s",
                  route->gathers_rows ? "ranks tell each other their rows" : steps[route->step]);
 }

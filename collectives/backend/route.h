@@ -116,6 +116,8 @@ void horon_route_abort(struct horon_route *route);
 
 /** Does the first that has not ended, or the next one, wait for @p rank? */
 bool horon_route_waits_for(struct horon_route *route, int rank);
+/** If what has begun were given up now, would its inputs be as they were, in place too? */
+bool horon_route_keeps_inputs(const struct horon_route *route);
 /** What that does just now, for texts; "" if nothing is known. */
 void horon_route_explain(const struct horon_route *route, char *text, size_t text_bytes);
 

@@ -53,6 +53,7 @@ static PyObject *raise_as(PyObject *type, const horon_failure_t *failure)
         set_attribute(error, "rank", rank_or_none(failure->rank)) &&
         set_attribute(error, "other_rank", rank_or_none(failure->other_rank)) &&
         set_attribute(error, "host", decode(failure->host)) &&
+        set_attribute(error, "input_lost", PyBool_FromLong(failure->input_lost)) &&
         set_attribute(error, "name", decode(failure->name)))
         PyErr_SetObject(type, error);
     Py_XDECREF(message);

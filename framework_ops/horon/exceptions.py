@@ -18,7 +18,11 @@ class HoronInternalError(RuntimeError):
     the name of a row of HORON_CAUSE_MAP in horon.h, such as "DIED" or "VERB". `rank` is the one to
     blame, or the lower one of two that differ, and `other_rank` the second one, or the one that was
     waited for; None: none, or not known. `host` is that of `rank`, `name` the operation's, or "".
+    `input_lost` is True where an operation in place may have written over its input; it is of this
+    rank, and no part of `about`.
     """
+
+    input_lost = False
 
     def __init__(
         self,

@@ -369,9 +369,12 @@ typedef struct horon_failure {
     const char *host; /* of `rank`, or "" */
     const char *name; /* of the operation; "" if it is in order, or it is no single one */
     const char *text; /* the same for people */
+    /* Of an operation in place, that is, whose dst takes src's place: 1, it may have written over
+     * its input before it failed; 0, the input is as it was. Out of place it always is */
+    int32_t input_lost;
 } horon_failure_t;
 /* clang-format off */
-#define HORON_FAILURE_INIT {sizeof(horon_failure_t), 0, 0, -1, -1, "", "", ""}
+#define HORON_FAILURE_INIT {sizeof(horon_failure_t), 0, 0, -1, -1, "", "", "", 0}
 /* clang-format on */
 
 /* ---- The library -------------------------------------------------------------------------- */

@@ -18,6 +18,7 @@
 struct horon_blame {
     horon_cause_t cause;
     int32_t rank, other_rank; /* -1: none, or not known */
+    bool input_lost; /* of a request: it may have written over its input; of this rank only */
 };
 
 /** Why something failed. Embed it or keep it on the stack; all zero is "no error". */

@@ -55,7 +55,9 @@ HORON_SELDOM static void explain_failure(const struct horon_engine *engine,
     struct horon_error full;
     horon_request_describe(request, what, sizeof what);
     horon_error_set(&full, failure->status, "%s failed: %s", what, failure->text);
+    const bool input_lost = request->blame.input_lost; /* end_all() has set it */
     request->blame = failure->blame;
+    request->blame.input_lost = input_lost;
     snprintf(request->blamed_host, sizeof request->blamed_host, "%s",
              failure->blame.rank < 0 ? ""
                                      : topology->host_name[topology->host_of[failure->blame.rank]]);
@@ -188,10 +190,38 @@ void horon_engine_drop(struct horon_engine *engine, struct horon_request *reques
     engine->options.release(request);
 }
 
+/* Does its output take its input's place, and become something else? */
+static bool overwrites(const struct horon_request *request)
+{
+    const struct horon_operation *op = &request->op;
+    const struct horon_verb_row *row = horon_verb_of(&op->agreed);
+    const uintptr_t src = (uintptr_t)request->part.src, dst = (uintptr_t)request->part.dst;
+    const uint64_t room = request->dst_count > op->count ? request->dst_count : op->count;
+    const uint64_t element = horon_dtype_bytes((horon_dtype_t)op->agreed.dtype);
+    if (!horon_ranks_include(row->reads, op->agreed.root, request->rank) ||
+        !horon_ranks_include(row->writes, op->agreed.root, request->rank))
+        return false;
+    if (!src || !dst || !(horon_verb_reduces(row) || row->ahead != HORON_AHEAD_NOTHING))
+        return false; /* a broadcast's output is its input */
+    return src >= dst ? (src - dst) / element < room : (dst - src) / element < op->count;
+}
+
+/* Of what is launched. */
+static void note_lost_inputs(const struct horon_lane *lane)
+{
+    const struct horon_work *work = lane->head;
+    if (horon_route_keeps_inputs(&lane->route))
+        return;
+    for (int i = 0; i < lane->running; i++, work = work->next)
+        for (size_t k = 0; k < work->count; k++)
+            work->requests[k]->blame.input_lost = overwrites(work->requests[k]);
+}
+
 void horon_team_end_all(struct horon_engine_team *team, const struct horon_error *failure)
 {
     for (int i = 0; i < HORON_LANE_COUNT; i++) {
         struct horon_lane *lane = &team->lanes[i];
+        note_lost_inputs(lane);
         horon_route_abort(&lane->route);
         while (lane->head) {
             struct horon_work *work = lane->head;

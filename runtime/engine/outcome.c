@@ -21,6 +21,7 @@ void horon_request_reset(struct horon_request *request)
     request->owned_output = NULL;
     request->is_marked = request->output_refused = false;
     request->warned_ns = 0;
+    request->blame = (struct horon_blame){0};
     request->joined = 0;
     request->op.givers = 0;
 }

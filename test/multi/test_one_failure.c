@@ -15,6 +15,9 @@
 
 #include <cmocka.h>
 
+static const char *const over_memory[] = {NULL};
+static const char *const over_tcp[] = {"SHM=0", NULL};
+
 static const horon_descriptor_t barrier = {sizeof barrier, .verb = HORON_BARRIER, .prescale = 1,
                                            .postscale = 1};
 
@@ -105,6 +108,39 @@ static void test_failure_for_want_of_room_concerns_one_rank(void **state)
     job_run(2, NULL, gather_too_much, NULL);
 }
 
+/* Rank 1 never comes. Over TCP what rank 0 submits is in its pipeline by then; in memory the two
+ * would have to meet first. What it runs behind that has not begun. */
+static void lose_input(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    enum { LARGE = 300000 };
+    static float data[LARGE], more[LARGE];
+    const bool *over_links = arg;
+    horon_request_t *request;
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    const horon_descriptor_t desc = job_sum(NULL, data, LARGE, HORON_IN_ORDER);
+    const horon_descriptor_t behind = job_sum(NULL, more, LARGE, HORON_IN_ORDER);
+    if (horon_rank(ctx) == 1) {
+        (void)horon_run(ctx, &barrier, -1, NULL, 0);
+        return;
+    }
+    RANK_MUST(horon_submit(ctx, &desc, &request) == HORON_OK);
+    RANK_MUST(horon_run(ctx, &behind, 20, NULL, 0) == HORON_ERR_TIMEOUT);
+    RANK_MUST(horon_last_failure(ctx, &failure) == HORON_OK);
+    RANK_MUST(failure.cause == HORON_CAUSE_TIME_LIMIT && failure.input_lost == 0);
+    RANK_MUST(horon_request_failure(request, &failure) == HORON_OK);
+    RANK_MUST(failure.cause == HORON_CAUSE_TIME_LIMIT && failure.input_lost == *over_links);
+    horon_release(request);
+}
+
+static void test_failure_says_whether_the_input_may_be_lost(void **state)
+{
+    bool over_links = false;
+    (void)state;
+    job_run(2, over_memory, lose_input, &over_links);
+    over_links = true;
+    job_run(2, over_tcp, lose_input, &over_links);
+}
+
 /* ---- of a context, in this process ---------------------------------------------------------- */
 
 enum { OTHERS = 7 }; /* ranks that the world of one has not */
@@ -182,7 +218,12 @@ static void test_failure_of_another_version_is_cut_or_filled(void **state)
     assert_int_equal(horon_last_failure(NULL, &newer.known), HORON_OK);
     assert_int_equal(newer.known.struct_bytes, sizeof newer);
     assert_true(newer.later[0] == 0 && newer.later[1] == 0);
-    failure.struct_bytes = sizeof failure - sizeof(void *);
+    failure.input_lost = 7;
+    failure.struct_bytes = offsetof(horon_failure_t, input_lost); /* the first version */
+    assert_int_equal(horon_last_failure(NULL, &failure), HORON_OK);
+    assert_int_equal(failure.struct_bytes, offsetof(horon_failure_t, input_lost));
+    assert_int_equal(failure.input_lost, 7);
+    failure.struct_bytes -= sizeof(void *);
     assert_int_equal(horon_last_failure(NULL, &failure), HORON_ERR_INVALID);
     failure.struct_bytes = 0;
     assert_int_equal(horon_last_failure(NULL, &failure), HORON_ERR_INVALID);
@@ -195,6 +236,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_failure_of_a_refused_call_is_told),
         cmocka_unit_test(test_failure_for_want_of_room_concerns_one_rank),
+        cmocka_unit_test(test_failure_says_whether_the_input_may_be_lost),
         cmocka_unit_test(test_failure_of_a_rank_that_a_context_has_not_is_told),
         cmocka_unit_test(test_failure_outlives_its_context),
         cmocka_unit_test(test_failure_of_another_version_is_cut_or_filled),

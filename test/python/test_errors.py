@@ -544,3 +544,27 @@ def rank_large_settings():
 
 def test_settings_go_before_the_environment(run_ranks):
     assert run_ranks(2, rank_large_settings, HORON_FUSION_BYTES="2m") == [2.0, 2.0]
+
+
+def rank_loses_input(in_place):
+    """Over links, where what rank 0 starts is under way without rank 1, which never comes."""
+    horon.init()
+    if horon.rank() == 1:
+        with pytest.raises(horon.HoronInternalError) as caught:
+            horon.barrier()
+        return caught.value.input_lost
+    source = numbers(300000, "f")
+    target = source if in_place else numbers(300000, "f")
+    request = horon.prepare("allreduce", source, target, in_order=True, op=horon.Sum)
+    request.start()
+    with pytest.raises(TimeoutError):
+        request.wait(timeout=0.01)
+    horon.shutdown()
+    with pytest.raises(horon.HoronInternalError) as caught:
+        request.wait()
+    return caught.value.input_lost
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_failure_says_whether_the_input_may_be_lost(run_ranks, in_place):
+    assert run_ranks(2, rank_loses_input, in_place, HORON_SHM=0) == [in_place, False]

@@ -327,9 +327,16 @@ static void fake_explain(const struct horon_backend_channel *base, char *text, s
     const struct fake_channel *channel = (const struct fake_channel *)(const void *)base;
     assert(!channel->aborted);
     if (!channel->connected)
-        text[0] = 0;
+        snprintf(text, text_bytes, "it connects");
     else
         snprintf(text, text_bytes, "%llu operations are done", (unsigned long long)channel->ended);
+}
+
+static bool fake_keeps_inputs(const struct horon_backend_channel *base)
+{
+    const struct fake_channel *channel = (const struct fake_channel *)(const void *)base;
+    assert(!channel->aborted && channel->begun > channel->ended);
+    return channel->lane->done <= channel->ended;
 }
 
 static int fake_descriptor(const struct horon_backend_channel *base)
@@ -377,6 +384,7 @@ void fake_init(struct fake *fake, const char *name, uint32_t caps)
                 .abort = fake_abort,
                 .waits_for = fake_waits_for,
                 .explain = fake_explain,
+                .keeps_inputs = fake_keeps_inputs,
                 .descriptor = fake_descriptor,
                 .interval_ns = fake_interval_ns,
                 .destroy = fake_destroy,

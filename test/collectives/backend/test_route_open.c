@@ -111,7 +111,7 @@ static void test_route_that_connects_waits_and_is_given_up_like_any(void **state
     assert_true(bed->fakes[0].connecting > 0);
     assert_int_equal(horon_route_interval_ns(&bed->routes[0]), FAKE_INTERVAL_NS);
     assert_true(horon_route_waits_for(&bed->routes[0], 1));
-    expect_doing(bed, 0, "ranks connect what carries it");
+    expect_doing(bed, 0, "it connects");
     for (int time = 0; time < 2; time++) { /* the second: nothing is at work any more */
         horon_route_abort(&bed->routes[0]);
         assert_true(bed->fakes[0].lanes[0].channels[0]->aborted);

@@ -2,7 +2,7 @@
 /*
  * Three versions of a struct, each as caller and as library, in both directions. The structs of
  * horon.h as they are: the descriptor in ../engine/test_versions.c, options in multi/test_calls.c,
- * failures, of which there is one version yet, in multi/test_failure.c.
+ * failures in multi/test_one_failure.c.
  */
 #undef NDEBUG
 #include "versions.h"

@@ -174,11 +174,11 @@ static void test_control_abort_blames_what_can_be(void **state)
         uint32_t rank, other_rank;
         struct horon_blame blame;
     } cases[] = {
-        {HORON_CAUSE_DIED, 2, UINT32_MAX, {HORON_CAUSE_DIED, 2, -1}},
-        {HORON_CAUSE_ORDER, 0, 2, {HORON_CAUSE_ORDER, 0, 2}},
-        {HORON_CAUSE_JOINED + 1, 3, 0x80000000, {HORON_CAUSE_SILENT, -1, -1}},
-        {255, UINT32_MAX - 1, 1, {HORON_CAUSE_SILENT, -1, 1}},
-        {HORON_CAUSE_NONE, 1, 3, {HORON_CAUSE_SILENT, 1, -1}},
+        {HORON_CAUSE_DIED, 2, UINT32_MAX, {HORON_CAUSE_DIED, 2, -1, false}},
+        {HORON_CAUSE_ORDER, 0, 2, {HORON_CAUSE_ORDER, 0, 2, false}},
+        {HORON_CAUSE_JOINED + 1, 3, 0x80000000, {HORON_CAUSE_SILENT, -1, -1, false}},
+        {255, UINT32_MAX - 1, 1, {HORON_CAUSE_SILENT, -1, 1, false}},
+        {HORON_CAUSE_NONE, 1, 3, {HORON_CAUSE_SILENT, 1, -1, false}},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
