@@ -20,9 +20,11 @@ import tree
 
 LIMIT_SECONDS = 60
 LINKED = (
-    "awk bash cat dirname env find flock grep head mkdir rm sha256sum sort tail touch tr true xargs"
+    "awk bash cat dirname env find flock grep head mkdir rm sed sha256sum sort tail touch tr true "
+    "xargs"
 )
 STOOD_IN = "apt-get df dpkg-query id python3 python3.11 python3.12 python3.13 sudo"
+COPIED = "setup quickstart requirements.txt torch.in torch.txt lib/pin-torch lib/steps.sh"
 CHANGING = ("apt-get", "sudo", "-m venv", "-m pip")
 
 # One script, which asks its name what it is. STUB_* tell what the machine is like; a failed package
@@ -41,10 +43,14 @@ pip() {
     *" --dry-run "*)
         while [ "$1" != --report ]; do shift; done
         echo '{"install": [' >"$2"
-        for package in ${STUB_PLAN:-filelock}; do
-            echo "{\"metadata\": {\"name\": \"$package\"}}," >>"$2"
+        for package in ${STUB_PLAN:-filelock} torch; do
+            [ $package = torch ] || comma=,
+            echo "{\"metadata\": {\"name\": \"$package\"}, \"download_info\": {" >>"$2"
+            echo "\"url\": \"file:///wheels/$package.whl\", \"archive_info\": {\"hashes\": {" >>"$2"
+            echo "\"sha256\": \"${STUB_HASH:-@BUILD@}\"}}}}${comma:-}" >>"$2"
+            comma=
         done
-        echo '{"metadata": {"name": "torch"}}]}' >>"$2"
+        echo ']}' >>"$2"
         ;;
     *torch*) echo "${STUB_TORCH:-2.13.0+cpu}" >"$STUBS/torch" ;;
     *--force-reinstall*) [ -e "${0%/*}/horonrun" ] || ln -s "$STUBS/stub" "${0%/*}/horonrun" ;;
@@ -80,7 +86,7 @@ python*)
     case "$1 ${2:-}" in
     '--version '*) echo 'Python 3.11.2' ;;
     '- ') [ "${STUB_SERVES:-1}" = 1 ] ;;
-    '- '*) exec "$STUBS/real-python" "$@" ;;
+    '- '* | tools/lib/pin-torch*) exec "$STUBS/real-python" "$@" ;;
     '-c '*) cat "$STUBS/torch" 2>/dev/null ;;
     '-m venv')
         mkdir -p "$3/bin"
@@ -93,6 +99,10 @@ esac
 """
 
 
+def hash_of_a_build():
+    return re.search("sha256:([0-9a-f]{64})", (tree.ROOT / "tools/torch.in").read_text())[1]
+
+
 class Place:
     """A folder with a copy of the scripts and a PATH of stand-ins."""
 
@@ -100,11 +110,12 @@ class Place:
         self.top, self.stubs = folder / "checkout", folder / "stubs"
         (self.top / "tools" / "lib").mkdir(parents=True)
         self.stubs.mkdir()
-        for name in ("setup", "quickstart", "requirements.txt", "lib/steps.sh"):
+        for name in COPIED.split():
             shutil.copy(tree.ROOT / "tools" / name, self.top / "tools" / name)
         bash = tap.need(shutil.which("bash"), "there is no bash")
         stub = self.stubs / "stub"
-        stub.write_text(f"#!{bash}\nPATH=$PATH:$STUBS/more\n{STUB}", encoding="utf-8")
+        text = STUB.replace("@BUILD@", hash_of_a_build())
+        stub.write_text(f"#!{bash}\nPATH=$PATH:$STUBS/more\n{text}", encoding="utf-8")
         stub.chmod(0o755)
         (self.stubs / "real-python").symlink_to(sys.executable)
         (self.stubs / "installed").touch()
@@ -178,7 +189,7 @@ def test_setup_first_run_installs_and_second_does_nothing():
         assert status == 0, out
         assert {"build-essential", "meson", "libhwloc-dev"} <= here.installed()
         assert not {"libcmocka-dev", "clang-tidy"} & here.installed()
-        assert here.calls("requirements.txt") and here.calls("install torch==2.13.0")
+        assert here.calls("requirements.txt") and here.calls("--no-deps --require-hashes")
         assert here.calls("--force-reinstall") and not here.calls("sudo")
         assert "current" not in out and len(steps_of(out)) == 6, out
         status, out = here.setup()
@@ -335,7 +346,7 @@ def test_setup_cuda_build_is_told_and_taken_where_nothing_else_is():
             status, out = here.setup(STUB_PLAN=plan, STUB_FREE="12000")
             assert status == 0, out
             shows(out, "has a CUDA build only: several gigabytes", advice)
-            assert here.calls("pip install torch==2.13.0") and here.calls("--force-reinstall")
+            assert here.calls("--no-deps --require-hashes") and here.calls("--force-reinstall")
     with place() as here:
         status, out = here.setup(STUB_FREE="12000")
         assert status == 0 and "CUDA" not in out, out
@@ -346,10 +357,21 @@ def test_setup_cuda_build_that_does_not_fit_is_refused():
         status, out = here.setup(STUB_PLAN="triton", STUB_FREE="11999")
         assert status != 0
         shows(out, "the disk is nearly full: 11999 MiB are free", "HORON_TORCH_SPEC='torch==2.13.0")
-        assert not here.calls("pip install torch", "--force-reinstall"), here.calls()
+        assert not here.calls("--no-deps", "--force-reinstall"), here.calls()
         spec = "torch==2.13.0 --index-url address"
         status, out = here.setup(HORON_TORCH_SPEC=spec)
         assert status == 0 and here.calls(f"pip install {spec}"), out
+
+
+def test_setup_file_of_another_hash_is_not_installed():
+    with place() as here:
+        status, out = here.setup(STUB_HASH="0" * 64)
+        assert status != 0
+        shows(out, "no hash in tools/torch.txt and tools/torch.in is that of")
+        shows(out, "torch file:///wheels/torch.whl, sha256:000", "HORON_TORCH_SPEC=torch==VERSION")
+        assert not here.calls("--no-deps --require-hashes")
+        assert here.setup(HORON_TORCH_SPEC="torch==2.13.0", STUB_HASH="0" * 64)[0] == 0
+        assert here.calls("pip install torch==2.13.0")
 
 
 def test_setup_plan_that_cannot_be_made_blames_no_build():
@@ -429,9 +451,14 @@ def test_quickstart_stops_with_the_step_that_failed():
 
 
 def test_setup_packages_are_pinned_with_hashes():
-    """Each package of requirements.in has one version in requirements.txt; each version, hashes."""
-    wanted = {re.match(r"[\w-]+", line)[0] for line in requirement_lines("requirements.in")}
-    text = "\n".join(requirement_lines("requirements.txt"))
+    """Each package of an .in file has one version in the .txt; each version, hashes."""
+    for name in ("requirements", "torch"):
+        expect_pinned(name)
+
+
+def expect_pinned(name):
+    wanted = {re.match(r"[\w-]+", line)[0] for line in requirement_lines(f"{name}.in")}
+    text = "\n".join(requirement_lines(f"{name}.txt"))
     rows = re.findall(
         r"^([\w-]+)==\S+ \\\n((?:--hash=sha256:[0-9a-f]{64}(?: \\)?\n?)+)", text, re.M
     )
