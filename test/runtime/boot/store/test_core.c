@@ -528,8 +528,9 @@ static void test_store_too_many_open_sessions_are_refused(void **state)
 
 static void test_store_failed_by_launcher_tells_all(void **state)
 {
-    static const struct horon_error why = {
-        .status = HORON_ERR_PEER_LOST, .blame = {HORON_CAUSE_DIED, 2, -1}, .text = "rank 2 died"};
+    static const struct horon_error why = {.status = HORON_ERR_PEER_LOST,
+                                           .blame = {HORON_CAUSE_DIED, 2, -1, false},
+                                           .text = "rank 2 died"};
     struct world world;
     (void)state;
     world_init(&world, 3);
