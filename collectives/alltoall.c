@@ -72,11 +72,6 @@ static void init(void *memory, const struct horon_team *team)
 
 /* ---- which rank gives what to which ---------------------------------------------------------- */
 
-static int local_rank_at(const struct horon_team *team, int local)
-{
-    return team->host_ranks[team->host_first[team->host] + local];
-}
-
 static uint64_t rows_for(const struct horon_channel *channel, int rank)
 {
     const struct horon_operation *op = channel->op;
@@ -128,78 +123,8 @@ static void begin(struct horon_channel *channel)
     state->rounds.begun = state->rounds.ended = state->rounds.count = 0;
 }
 
-/* ---- the entry ------------------------------------------------------------------------------ */
-
-/* Its words: the most rows that its rank gives one of the host, and the sums of its rows for the
- * first of them, the first two, and so on; behind them lie the rows. In the line of the head a word
- * has 4 bytes, so that a few rows of a few ranks fit there, too, and in an area 8. */
-struct entry {
-    const uint32_t *narrow; /* or NULL */
-    const uint64_t *wide;
-    const uint8_t *rows;
-};
-
-static size_t words_bytes(const struct horon_channel *channel, bool narrow)
-{
-    const size_t words = 1 + (size_t)channel->team->local_size;
-    return narrow ? (words + 1) / 2 * sizeof(uint64_t) : words * sizeof(uint64_t);
-}
-
-static struct entry entry_of(const struct horon_channel *channel, struct horon_slot_head *head,
-                             int local)
-{
-    const bool narrow = head->area == 0;
-    const uint8_t *data = horon_entry_data(channel, head, local);
-    return (struct entry){.narrow = narrow ? (const uint32_t *)(const void *)data : NULL,
-                          .wide = (const uint64_t *)(const void *)data,
-                          .rows = data + words_bytes(channel, narrow)};
-}
-
-static uint64_t word_of(const struct entry *entry, int word)
-{
-    return entry->narrow ? entry->narrow[word] : entry->wide[word];
-}
-
-/* @param words_out [1 + local size] */
-static void fill_words(const struct horon_channel *channel, bool narrow, void *words_out)
-{
-    const struct horon_team *team = channel->team;
-    const struct horon_alltoall *state = horon_alltoall_of(channel);
-    uint32_t *narrow_out = words_out;
-    uint64_t *wide_out = words_out, sum = 0, most = 0;
-    for (int local = 0; local < team->local_size; local++) {
-        const uint64_t rows = state->give_rows[local_rank_at(team, local)];
-        most = rows > most ? rows : most;
-        sum += rows;
-        if (narrow)
-            narrow_out[1 + local] = (uint32_t)sum;
-        else
-            wide_out[1 + local] = sum;
-    }
-    assert(sum == state->given);
-    assert(!narrow || sum <= UINT32_MAX);
-    if (narrow)
-        narrow_out[0] = (uint32_t)most;
-    else
-        wide_out[0] = most;
-}
-
-static void enter(struct horon_channel *channel)
-{
-    const struct horon_team *team = channel->team;
-    const struct horon_alltoall *state = horon_alltoall_of(channel);
-    size_t bytes = (size_t)state->give_at[team->size] * channel->element_bytes;
-    if (team->host_count > 1 || bytes > channel->host->shape.small_bytes)
-        bytes = 0;
-    const bool narrow =
-        words_bytes(channel, true) + bytes <= HORON_SLOT_DATA_BYTES && state->given <= UINT32_MAX;
-    const size_t words = words_bytes(channel, narrow);
-    uint8_t *place = narrow ? horon_phase_place(channel, words + bytes)
-                            : horon_phase_place_in_area(channel, words + bytes);
-    fill_words(channel, narrow, place);
-    if (bytes)
-        horon_stream_copy(&channel->stream, place + words, state->own, bytes);
-}
+/* ---- what the entries say ---------------------------------------------------------------------
+ */
 
 /* Elements of so many rows that somebody says; UINT64_MAX: more than memory can hold. */
 static uint64_t elements_of(const struct horon_alltoall_unit *unit, uint64_t rows)
@@ -213,9 +138,9 @@ static uint64_t elements_of(const struct horon_alltoall_unit *unit, uint64_t row
 
 /* Does all that the rank with this entry gives lie in its small slot? */
 static bool is_in_slot(const struct horon_channel *channel, const struct horon_alltoall_unit *unit,
-                       const struct entry *entry)
+                       const struct horon_alltoall_entry *entry)
 {
-    return elements_of(unit, word_of(entry, channel->team->local_size)) <=
+    return elements_of(unit, horon_alltoall_word_of(entry, channel->team->local_size)) <=
            channel->host->shape.small_bytes / unit->element_bytes;
 }
 
@@ -247,7 +172,8 @@ static horon_status_t entered(struct horon_channel *channel, struct horon_error 
     const struct horon_alltoall *state = horon_alltoall_of(channel);
     const struct horon_team *team = channel->team;
     const struct horon_signature *agreed = &channel->op->agreed;
-    const struct entry own = entry_of(channel, horon_channel_own(channel), team->local_rank);
+    const struct horon_alltoall_entry own =
+        horon_alltoall_entry_of(channel, horon_channel_own(channel), team->local_rank);
     const bool root_gives =
         horon_verb_of(agreed)->reads == HORON_RANKS_ROOT && team->host_count == 1;
     if (may_leave(channel, team->rank) && is_in_slot(channel, &state->unit, &own))
@@ -278,8 +204,8 @@ static bool settle(struct horon_channel *channel, void *memory)
         return false;
     for (int local = 0; local < channel->team->local_size; local++) {
         struct horon_slot_head *head = horon_phase_behind(channel, local);
-        const struct entry entry = entry_of(channel, head, local);
-        const uint64_t elements = elements_of(&state->owed, word_of(&entry, 0));
+        const struct horon_alltoall_entry entry = horon_alltoall_entry_of(channel, head, local);
+        const uint64_t elements = elements_of(&state->owed, horon_alltoall_word_of(&entry, 0));
         if (head->check != state->owed_check || elements == UINT64_MAX)
             return true;
         most = elements > most ? elements : most;
@@ -296,17 +222,18 @@ static void read_entries(struct horon_channel *channel)
     struct horon_alltoall *state = horon_alltoall_of(channel);
     const struct horon_team *team = channel->team;
     for (int local = 0; local < team->local_size; local++) {
-        const int rank = local_rank_at(team, local);
-        const struct entry entry =
-            entry_of(channel, channel->small[horon_channel_slot(channel)][local], local);
+        const int rank = horon_alltoall_rank_here(team, local);
+        const struct horon_alltoall_entry entry = horon_alltoall_entry_of(
+            channel, channel->small[horon_channel_slot(channel)][local], local);
         state->rows[rank] = 0;
         state->absent[local] = false;
         if (!horon_alltoall_takes_of(channel, rank)) /* nor need it have entered */
             continue;
-        const uint64_t most = elements_of(&state->unit, word_of(&entry, 0));
-        const uint64_t before = team->local_rank ? word_of(&entry, team->local_rank) : 0;
+        const uint64_t most = elements_of(&state->unit, horon_alltoall_word_of(&entry, 0));
+        const uint64_t before =
+            team->local_rank ? horon_alltoall_word_of(&entry, team->local_rank) : 0;
         const bool in_slot = is_in_slot(channel, &state->unit, &entry);
-        state->rows[rank] = word_of(&entry, 1 + team->local_rank) - before;
+        state->rows[rank] = horon_alltoall_word_of(&entry, 1 + team->local_rank) - before;
         state->most = most > state->most ? most : state->most;
         state->small = state->small && in_slot;
         state->absent[local] = in_slot && may_leave(channel, rank);
@@ -383,8 +310,9 @@ static horon_status_t copy_small(const struct horon_channel *channel, struct hor
     for (int rank = 0; state->out && rank < size; rank++) {
         const uint64_t count = horon_alltoall_take_count(state, rank);
         struct horon_slot_head *head = channel->small[horon_channel_slot(channel)][rank];
-        const struct entry entry = entry_of(channel, head, rank);
-        const uint64_t end = elements_of(&state->unit, word_of(&entry, 1 + channel->team->rank));
+        const struct horon_alltoall_entry entry = horon_alltoall_entry_of(channel, head, rank);
+        const uint64_t end =
+            elements_of(&state->unit, horon_alltoall_word_of(&entry, 1 + channel->team->rank));
         if (count == 0 || !(state->small || state->absent[rank]))
             continue;
         if (end < count || end > channel->host->shape.small_bytes / channel->element_bytes)
@@ -418,7 +346,7 @@ static void copy_in(struct horon_channel *channel, uint64_t chunk)
     const struct horon_alltoall *state = horon_alltoall_of(channel);
     const struct horon_team *team = channel->team;
     for (int local = 0; local < team->local_size; local++) {
-        const int rank = local_rank_at(team, local);
+        const int rank = horon_alltoall_rank_here(team, local);
         const uint64_t count = window_count(channel, horon_alltoall_give_count(state, rank), chunk);
         const uint64_t first = state->give_at[rank] + chunk * channel->pipeline.chunk_count;
         if (count && rank != team->rank)
@@ -435,7 +363,7 @@ static void copy_out(const struct horon_channel *channel, uint64_t chunk)
     const size_t element = channel->element_bytes;
     const bool in_place = is_in_place(channel, state); /* moved before, or last */
     for (int local = 0; local < team->local_size; local++) {
-        const int rank = local_rank_at(team, local);
+        const int rank = horon_alltoall_rank_here(team, local);
         const uint64_t first = chunk * channel->pipeline.chunk_count;
         const uint64_t count = window_count(channel, horon_alltoall_take_count(state, rank), chunk);
         const void *from = region_at(channel, chunk, local, team->local_rank);
@@ -566,7 +494,7 @@ const struct horon_verb_ops horon_alltoall_ops = {
     .state_bytes = state_bytes,
     .init = init,
     .begin = begin,
-    .enter = enter,
+    .enter = horon_alltoall_enter,
     .entered = entered,
     .met = met,
     .exchanged = horon_phase_unreachable,

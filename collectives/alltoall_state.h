@@ -71,6 +71,11 @@ static inline struct horon_alltoall *horon_alltoall_of(const struct horon_channe
     return channel->state;
 }
 
+static inline int horon_alltoall_rank_here(const struct horon_team *team, int local)
+{
+    return team->host_ranks[team->host_first[team->host] + local];
+}
+
 /* Does the verb take anything of that rank? */
 static inline bool horon_alltoall_takes_of(const struct horon_channel *channel, int rank)
 {
@@ -95,6 +100,23 @@ static inline uint64_t horon_alltoall_take_count(const struct horon_alltoall *st
 {
     return state->take_at[rank + 1] - state->take_at[rank];
 }
+
+/* ---- the entry, in alltoall_entry.c ---- */
+
+struct horon_alltoall_entry {
+    const uint32_t *narrow; /* its words; or NULL, and the next has them */
+    const uint64_t *wide;
+    const uint8_t *rows;
+};
+
+struct horon_alltoall_entry horon_alltoall_entry_of(const struct horon_channel *channel,
+                                                    struct horon_slot_head *head, int local);
+static inline uint64_t horon_alltoall_word_of(const struct horon_alltoall_entry *entry, int word)
+{
+    return entry->narrow ? entry->narrow[word] : entry->wide[word];
+}
+/** For the verb's enter(). */
+void horon_alltoall_enter(struct horon_channel *channel);
 
 /* ---- runs between hosts, in alltoall_runs.c ---- */
 
