@@ -7,6 +7,7 @@
  * the first bytes of its data: a gather of few bytes takes one exchange, as if lengths were known.
  * What is not there yet when all lengths are, moves in windows.
  */
+#include "exec/lent.h"
 #include "exec/walk.h"
 #include "exec/windows.h"
 
@@ -24,10 +25,12 @@ enum { AHEAD_WORDS = sizeof(struct ahead) / sizeof(uint64_t) };
 
 struct allgather {
     struct horon_windows windows;
-    struct ahead own;    /* with several hosts */
-    struct ahead *ahead; /* [size] by rank, likewise */
-    uint64_t *rows;      /* [size] by rank */
+    struct ahead own;       /* with several hosts */
+    struct ahead *ahead;    /* [size] by rank, likewise */
+    uint64_t *rows;         /* [size] by rank */
+    struct horon_lent lent; /* on one host */
     bool lengths_known;
+    bool reads; /* what is long is read where it lies */
 };
 
 static struct allgather *state_of(const struct horon_channel *channel)
@@ -44,20 +47,29 @@ static size_t ahead_count(const struct horon_team *team)
 static size_t state_bytes(const struct horon_team *team)
 {
     return sizeof(struct allgather) + horon_windows_tables_bytes(team) +
-           (size_t)team->size * sizeof(uint64_t) + ahead_count(team) * sizeof(struct ahead);
+           horon_lent_table_bytes(team) + (size_t)team->size * sizeof(uint64_t) +
+           ahead_count(team) * sizeof(struct ahead);
 }
 
 static void init(void *memory, const struct horon_team *team)
 {
     struct allgather *state = memory;
     state->ahead = (struct ahead *)(void *)(state + 1);
-    state->rows = (uint64_t *)(void *)(state->ahead + ahead_count(team));
+    state->lent.parts = (struct horon_lent_part *)(void *)(state->ahead + ahead_count(team));
+    state->rows = (uint64_t *)(void *)(state->lent.parts + team->local_size);
     horon_windows_init(&state->windows, team, state->rows + team->size);
 }
 
 static void begin(struct horon_channel *channel)
 {
-    state_of(channel)->lengths_known = false;
+    state_of(channel)->lengths_known = state_of(channel)->reads = false;
+}
+
+/* Of more than two, each would copy what comes of all others, where by way of slots that lies in
+ * caches once its owner has put it there. */
+static bool may_lend(const struct horon_channel *channel)
+{
+    return channel->lends && channel->team->size == 2;
 }
 
 /* Would so much of each rank be there as soon as the lengths are? */
@@ -76,8 +88,12 @@ static void copy_own(struct horon_channel *channel, uint8_t *to)
 
 static void enter(struct horon_channel *channel)
 {
-    if (channel->team->host_count == 1 && fits_small(channel, channel->count))
+    if (channel->team->host_count == 1 && fits_small(channel, channel->count)) {
         copy_own(channel, horon_phase_place(channel, channel->count * channel->element_bytes));
+    } else if (may_lend(channel)) {
+        const struct horon_offer offer = horon_lent_offer(channel, channel->op->parts[0].src);
+        memcpy(horon_phase_place(channel, sizeof offer), &offer, sizeof offer);
+    }
 }
 
 static horon_status_t entered(struct horon_channel *channel, struct horon_error *error)
@@ -129,7 +145,52 @@ static void move_to_place(const struct horon_channel *channel, struct horon_wind
     windows->own = place;
 }
 
-/* @return OK: it is done | IN_PROGRESS: windows follow | ERR_PROTO */
+/* Through slots. */
+static horon_status_t begin_windows(struct horon_channel *channel, struct allgather *state)
+{
+    const struct horon_windows *windows = &state->windows;
+    const int last = channel->team->size - 1;
+    move_to_place(channel, &state->windows, windows->starts[last] + windows->counts[last]);
+    return horon_windows_begin(channel, &state->windows);
+}
+
+/* What lies in small slots is not offered. */
+static bool may_read(const struct horon_channel *channel, const struct allgather *state,
+                     uint64_t most)
+{
+    bool all = may_lend(channel) && horon_lent_serves(channel, most * channel->element_bytes);
+    for (int rank = 0; all && rank < channel->team->size; rank++)
+        all = state->windows.counts[rank] == 0 || !fits_small(channel, state->windows.counts[rank]);
+    return all;
+}
+
+/* Where it lies. In place the input may lie where another rank's rows come, while that rank or
+ * others read it: then it goes through slots. */
+static horon_status_t begin_to_read(struct horon_channel *channel, struct allgather *state)
+{
+    const struct horon_windows *windows = &state->windows;
+    const int self = channel->team->rank, size = channel->team->size;
+    const size_t element = channel->element_bytes;
+    const uint64_t total = windows->starts[size - 1] + windows->counts[size - 1];
+    for (int rank = 0; rank < size; rank++) {
+        struct horon_lent_part *part = &state->lent.parts[rank];
+        *part = (struct horon_lent_part){0};
+        if (!windows->out || windows->counts[rank] == 0)
+            continue;
+        memcpy(&part->offer, horon_channel_data(channel, rank), sizeof part->offer);
+        part->bytes = windows->counts[rank] * element;
+        part->to = windows->out + windows->starts[rank] * element;
+        if (rank == self)
+            part->offer.at = (uintptr_t)windows->own;
+    }
+    const bool apart = !windows->out || windows->own == state->lent.parts[self].to ||
+                       !horon_rows_lie_in(windows->own, windows->counts[self] * element,
+                                          windows->out, total * element);
+    state->reads = true;
+    return horon_lent_begin(channel, &state->lent, !apart);
+}
+
+/* @return OK: it is done | IN_PROGRESS: a pipeline follows | ERR_PROTO */
 static horon_status_t lengths_known(struct horon_channel *channel, struct horon_error *error)
 {
     struct allgather *state = state_of(channel);
@@ -152,8 +213,8 @@ static horon_status_t lengths_known(struct horon_channel *channel, struct horon_
     windows->element_bytes = channel->element_bytes;
     if (fits_small(channel, most))
         return copy_small(channel, state);
-    move_to_place(channel, windows, total);
-    return horon_windows_begin(channel, windows);
+    return may_read(channel, state, most) ? begin_to_read(channel, state)
+                                          : begin_windows(channel, state);
 }
 
 static horon_status_t met(struct horon_channel *channel, struct horon_error *error)
@@ -177,6 +238,10 @@ static horon_status_t met(struct horon_channel *channel, struct horon_error *err
 static horon_status_t piped(struct horon_channel *channel, struct horon_error *error)
 {
     struct allgather *state = state_of(channel);
+    if (state->reads && state->lent.refused) {
+        state->reads = false;
+        return begin_windows(channel, state);
+    }
     if (state->lengths_known)
         return HORON_OK;
     for (int rank = 0; rank < channel->team->size; rank++)

@@ -6,7 +6,9 @@
 #include "channel_state.h"
 
 #include "alloc.h"
+#include "clock.h"
 #include "exec/exchange.h"
+#include "exec/lent.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -124,6 +126,9 @@ horon_status_t horon_channel_create(const struct horon_channel_options *options,
         return HORON_ERR_MEMORY;
     }
     fill_tables(channel);
+    channel->lends =
+        options->lend_bytes > 0 && host->readable && team->host_count == 1 && team->local_size > 1;
+    atomic_store_explicit(&channel->stamp, horon_clock_ns(), memory_order_relaxed);
     *channel_out = channel;
     return HORON_OK;
 }
@@ -155,6 +160,7 @@ static bool reaches_outputs(const struct horon_channel *channel)
 void horon_channel_abort(struct horon_channel *channel)
 {
     HORON_ASSERT_OWNER(channel->options.owner);
+    horon_lent_recall(channel);
     if (channel->phase == HORON_PHASE_PIPELINE && reaches_outputs(channel))
         forget_transfers(channel);
 }
@@ -163,6 +169,7 @@ void horon_channel_destroy(struct horon_channel *channel)
 {
     if (!channel)
         return;
+    horon_lent_recall(channel);
     forget_transfers(channel);
     for (int slot = 0; slot < HORON_SMALL_SLOTS; slot++) {
         horon_free(channel->small[slot]);

@@ -31,6 +31,7 @@ struct horon_channel_options {
     size_t arena_at;        /* where its memory begins in each arena */
     size_t net_chunk_bytes; /* chunk with several hosts */
     const char *net_algorithm;
+    size_t lend_bytes; /* from so many on, inputs are read where they lie (exec/lent.h); 0: never */
     const struct horon_owner *owner; /* what may call, for HORON_ASSERT_OWNER(); NULL: any */
 };
 

@@ -43,6 +43,8 @@ struct horon_channel {
     uint64_t area_used[HORON_SMALL_SLOTS]; /* this rank's: operations when it was used last */
     struct horon_pipeline pipeline;
     struct horon_stream stream; /* copies into its slots */
+    bool lends;                 /* ranks read inputs where they lie; see exec/lent.h */
+    _Atomic uint64_t stamp;     /* of this rank's offers; likewise */
 
     /* exchanges between hosts: [HORON_SLOTS][carried] runs, each with scratch */
     int carried; /* segments this rank carries */
@@ -190,11 +192,9 @@ horon_status_t horon_channel_differs(const struct horon_channel *channel, int ot
 horon_status_t horon_channel_damaged(const struct horon_channel *channel,
                                      struct horon_error *error);
 
-/**
- * Up to how many bytes an operation is small. A second meeting costs a task switch where ranks
+/** Up to how many bytes an operation is small. A second meeting costs a task switch where ranks
  * share cores, a cache miss where they do not, and several hosts must agree without knowing each
- * other's cores.
- */
+ * other's cores. */
 size_t horon_channel_small_limit(const struct horon_channel *channel);
 
 #endif

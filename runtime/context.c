@@ -160,6 +160,7 @@ static horon_status_t set_up_host(struct horon_context *ctx)
     for (size_t i = 0; i < local_size; i++)
         ctx->arenas[i] = ctx->boot.local[i].arena.base;
     ctx->host.arenas = ctx->arenas;
+    horon_rings_see_readable(ctx, &ctx->host);
     ctx->doorbell = ctx->boot.local[ctx->host.local_rank].doorbell;
     ctx->crowded = horon_topology_is_crowded(&ctx->boot.topology);
     return HORON_OK;

@@ -68,9 +68,9 @@ struct horon_context {
     _Atomic bool calling_back; /* the progress thread is in users' callbacks, and drives nothing */
     struct horon_request *_Atomic to_finish; /* ended, callbacks not yet called; newest first */
     pthread_t thread;
-    uint64_t stall_look_ns; /* the progress thread's: when it looks for stalls next */
-    uint64_t link_look_ns, deaths_look_ns; /* likewise at links, and for core files */
-    bool woken_by_links;                   /* likewise: what ended its sleep */
+    /* the progress thread's: when it looks for stalls, at links and for core files next; ... */
+    uint64_t stall_look_ns, link_look_ns, deaths_look_ns;
+    bool woken_by_links;            /* ... and what ended its sleep */
     pthread_mutex_t recording_lock; /* guards that timelines begin and end one after another */
     struct horon_recording *_Atomic recording; /* NULL: no timeline is written; recording.c */
     struct horon_context *fork_next;           /* list in fork.c */

@@ -76,13 +76,27 @@ void horon_rings_aim(struct horon_host *host, int peer, struct horon_context_rin
         .wake = {.written = ring_written, .full = ring_full, .room = ring_has_room, .arg = ring}};
 }
 
-void horon_rings_lend(const struct horon_context *ctx, int local_rank, struct horon_link *link)
+/* May this process and that one of its host read each other's memory, and do they want to? */
+static bool may_read(const struct horon_context *ctx, int process)
 {
     const struct horon_profile *profiles = ctx->boot.profiles,
                                *own = &profiles[ctx->boot.topology.rank];
-    const int peer = horon_topology_rank_here(&ctx->boot.topology, local_rank);
-    if (own->readers && own->readers == profiles[peer].readers)
+    const int rank = horon_topology_rank_here(&ctx->boot.topology, process);
+    return ctx->config.shm_lend_bytes > 0 && own->readers && own->readers == profiles[rank].readers;
+}
+
+void horon_rings_lend(const struct horon_context *ctx, int local_rank, struct horon_link *link)
+{
+    if (may_read(ctx, local_rank))
         horon_link_ring_lend(link, horon_process_number(ctx->boot.local[local_rank].socket));
+}
+
+void horon_rings_see_readable(const struct horon_context *ctx, struct horon_host *host)
+{
+    bool all = host->shape.local_size > 1; /* alone, there is nobody to read of */
+    for (int local = 0; all && local < host->shape.local_size; local++)
+        all = may_read(ctx, horon_host_process(host, local));
+    host->readable = all;
 }
 
 static size_t ring_bytes(void)

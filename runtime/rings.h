@@ -18,6 +18,8 @@ void horon_rings_aim(struct horon_host *host, int peer, struct horon_context_rin
 /** Lets a link in shared memory lend, if each of its two processes may read the other's memory.
  * Both decide alike. */
 void horon_rings_lend(const struct horon_context *ctx, int local_rank, struct horon_link *link);
+/** Says in @p host whether its members may read each other's memory. All of them decide alike. */
+void horon_rings_see_readable(const struct horon_context *ctx, struct horon_host *host);
 /** Begins to make a link in shared memory with a process of this host. @return OK | why it cannot
  * be */
 horon_status_t horon_rings_connect(struct horon_context *ctx, int local_rank,

@@ -10,6 +10,7 @@
 #include "alloc.h"
 #include "clock.h"
 #include "engine/team.h"
+#include "rings.h"
 
 #include <assert.h>
 #include <string.h>
@@ -88,6 +89,7 @@ static void set_up_host(struct horon_context_team *team)
         const int rank = team->ranks[horon_topology_rank_here(own, i)];
         team->process_of[i] = job->local_rank_of[rank];
     }
+    horon_rings_see_readable(team->ctx, &team->host);
 }
 
 static horon_status_t create(struct horon_context *ctx, uint32_t id, const int *ranks, int size,

@@ -24,6 +24,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define FLAGS 2 /* posted, reduced */
 
@@ -70,15 +71,15 @@ size_t horon_host_chunk_bytes(size_t wanted, int job_size)
     return wanted > least ? wanted : least;
 }
 
-/* A result slot is as large, without an area. An area has room for a word, and one for each rank,
- * besides its data. What a small operation touches is the begin of a slot: slots a power of two
- * apart would all be begun on the same few sets of a cache, so each is a part of a page longer than
- * whole pages. */
+/* A result slot is as large, without an area. An area has room for a word, one for each rank, and
+ * an offer (lent.h), besides its data. What a small operation touches is the begin of a slot: slots
+ * a power of two apart would all be begun on the same few sets of a cache, so each is a part of a
+ * page longer than whole pages. */
 static size_t small_slot_bytes(const struct horon_host_shape *shape)
 {
     const size_t part_of_page = 1536;
     const size_t bytes =
-        HORON_LINE_BYTES + shape->small_bytes + (1 + count_of(shape)) * sizeof(uint64_t);
+        HORON_LINE_BYTES + shape->small_bytes + (4 + count_of(shape)) * sizeof(uint64_t);
     return part_of_page + (bytes > part_of_page ? pages(bytes - part_of_page) : 0);
 }
 
@@ -106,6 +107,8 @@ void horon_host_see_control(struct horon_host *host, uint8_t *control, int local
     host->process_of = NULL;
     host->lines = (struct horon_rank_line *)(void *)control;
     host->segment = control + lines_bytes(&host->shape);
+    atomic_store_explicit(&horon_host_line(host, local_rank)->process, getpid(),
+                          memory_order_relaxed);
 }
 
 struct horon_rank_line *horon_host_line(const struct horon_host *host, int local_rank)

@@ -36,9 +36,9 @@ struct horon_host_shape {
 #define HORON_LINE_BYTES ((size_t)64)
 #define HORON_RING_DATA_BYTES ((size_t)64 << 10)
 
-/** Data of a chunk slot where @p wanted was asked for: two lines for each rank of the job at least,
- * since each may have a region of the slot, and each host another (windows.h, reducescatter.c), in
- * whatever team. */
+/** Data of a chunk slot where @p wanted was asked for: at least two lines for each rank of the job,
+ * as each may have a region of it, and each host another (windows.h, reducescatter.c), in any team.
+ */
 size_t horon_host_chunk_bytes(size_t wanted, int job_size);
 
 /** Of the segment that the members of a team on one host share. */
@@ -67,9 +67,9 @@ struct horon_departures {
 /** One process's line in the job's control segment: how it sleeps. */
 struct horon_rank_line {
     _Alignas(64) _Atomic uint32_t wake;
-    _Atomic bool urgent; /* what cannot wait is there: the rank looks until nothing moves */
-    /* The word without HORON_WAKE_ASLEEP. Peers look here after each step and message: the word
-     * changes with each operation, this only if a rank sleeps in the middle of one. */
+    _Atomic bool urgent;     /* what cannot wait is there: the rank looks until nothing moves */
+    _Atomic int32_t process; /* its number, for those that may read its memory */
+    /* Without HORON_WAKE_ASLEEP, for looks after each step: it changes only where a rank sleeps. */
     _Alignas(64) _Atomic uint32_t wants;
 };
 
@@ -101,6 +101,7 @@ struct horon_aborts {
 /** A monotonic count with a line of its own. */
 struct horon_flag {
     _Alignas(64) _Atomic uint64_t value;
+    _Atomic uint64_t refused; /* lent.h */
 };
 
 /** Head of a small or result slot. Data follows at once; what does not fit into the line of a small
@@ -125,6 +126,7 @@ struct horon_host {
     const int *process_of;  /* [local_size] the line of each member; NULL: one by one, of the job */
     uint8_t *segment;       /* of the team */
     uint8_t *const *arenas; /* [local_size] memory of the channels, one piece a member */
+    bool readable;          /* members may read each other's memory: all of them say so, or none */
     void (*doorbell)(void *arg, int process); /* rings another process, or this one */
     void *doorbell_arg;
     bool owes_ring; /* this rank has stored data for which no sleeper was rung yet */
@@ -162,8 +164,7 @@ uint8_t *horon_host_area(const struct horon_host *host, size_t at, int local_ran
 struct horon_slot_head *horon_host_result(const struct horon_host *host, size_t at, int local_rank,
                                           int slot);
 uint8_t *horon_host_chunk(const struct horon_host *host, size_t at, int local_rank, int slot);
-/** Ring between the team's first rank on the host and local rank @p member (1..), in either
- * direction. */
+/** Ring to or from the team's first rank on the host, of local rank @p member (1..). */
 struct horon_ring *horon_host_ring(const struct horon_host *host, int member, bool to_leader);
 
 /** This process stops looking: ring it for @p bits, HORON_WAKE_*, not 0. It has to look once more
@@ -177,8 +178,7 @@ void horon_host_awake(const struct horon_host *host);
 void horon_host_wake_all(const struct horon_host *host, uint32_t bits);
 void horon_host_wake(const struct horon_host *host, int local_rank, uint32_t bits);
 
-/** Writes what this rank knows of departures into its line, and rings everybody.
- * @param left it has left itself */
+/** Writes what this rank knows of departures, and if it has left itself, and rings everybody. */
 void horon_host_write_departures(const struct horon_host *host,
                                  const struct horon_departures *departures, bool left);
 /** Has the line of @p local_rank another version than @p version? */

@@ -142,6 +142,16 @@ static const struct horon_config_row rows[] = {
             "rank has two a lane, so four in each process set. On a single host sums use a quarter "
             "of a slot at a time, an eighth where ranks share cores. A slot has 128 bytes for each "
             "rank of the job at least."},
+    {.name = "SHM_LEND_BYTES",
+     .type = HORON_CONFIG_BYTES,
+     .offset = AT(shm_lend_bytes),
+     .dflt = "32k",
+     .min = 0,
+     .max = 1 << 30,
+     .agreed = true,
+     .doc = "From so many bytes on, what one rank of a host gets of another is read where it lies, "
+            "in messages, an all-to-all and an allgather of two ranks; the latter two on one host. "
+            "Only if the system lets these processes read each other's memory; 0: never."},
     {.name = "SHM_SMALL_BYTES",
      .type = HORON_CONFIG_BYTES,
      .offset = AT(shm_small_bytes),
@@ -161,8 +171,8 @@ static const struct horon_config_row rows[] = {
      .max = 16 * MIB,
      .agreed = true,
      .doc = "Bytes of one transfer that may be sent to another host before that host is ready to "
-            "receive them; to a rank of the same host that can read the sender's memory 32767 at "
-            "most."},
+            "receive them; to a rank of the same host that can read the sender's memory less than "
+            "SHM_LEND_BYTES, too."},
     {.name = "NET_CHUNK_BYTES",
      .type = HORON_CONFIG_BYTES,
      .offset = AT(net_chunk_bytes),

@@ -34,6 +34,7 @@ struct horon_config {
     int64_t cache_entries;
     int64_t inflight_max;
     int64_t shm_chunk_bytes;
+    int64_t shm_lend_bytes;
     int64_t shm_small_bytes;
     int64_t shm_enabled;
     int64_t net_eager_bytes;

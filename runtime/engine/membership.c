@@ -7,10 +7,6 @@
 #include <assert.h>
 #include <stdio.h>
 
-/* What one rank of a host sends another, and is as long or longer, is copied once, by the receiver;
- * below, two copies by way of a ring are done before the system has begun with that. */
-#define LENT_BYTES_MIN ((size_t)32 << 10)
-
 static void move(struct horon_membership *membership, int rank, enum horon_peer_state to)
 {
     static const unsigned legal[] = {
@@ -61,9 +57,11 @@ horon_status_t horon_membership_make_mux(const struct horon_membership *membersh
 {
     const struct horon_config *config = membership->options.config;
     const size_t eager_bytes = (size_t)config->net_eager_bytes;
-    const bool lends = link->lends && eager_bytes > LENT_BYTES_MIN;
+    const size_t lend_bytes = (size_t)config->shm_lend_bytes;
+    /* below, two copies by way of a ring are done before the system has begun with one */
+    const bool lends = link->lends && lend_bytes > 0 && eager_bytes >= lend_bytes;
     const struct horon_mux_options options = {
-        .eager_bytes = lends ? LENT_BYTES_MIN - 1 : eager_bytes,
+        .eager_bytes = lends ? lend_bytes - 1 : eager_bytes,
         .eager_total_bytes = (size_t)config->net_eager_bytes * 16,
         .control_bytes_max = HORON_CONTROL_BYTES_MAX,
         .generation = membership->generation,

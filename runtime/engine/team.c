@@ -206,6 +206,7 @@ static horon_status_t create_routes(struct horon_engine_team *team)
                     .arena_at = horon_engine_arena_at(&team->host->shape, i),
                     .net_chunk_bytes = (size_t)config->net_chunk_bytes,
                     .net_algorithm = config->net_algorithm,
+                    .lend_bytes = (size_t)config->shm_lend_bytes,
                     .owner = engine->owner,
                 },
             .deterministic = config->deterministic,

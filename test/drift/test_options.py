@@ -39,6 +39,10 @@ PROOFS = {
     "CACHE_ENTRIES": (ENGINE, "test_options_cache_entries_are_names_that_travel_once"),
     "INFLIGHT_MAX": (CONTEXT, "test_options_inflight_max_refuses_one_more"),
     "SHM": (CONTEXT, "test_options_shm_off_makes_every_rank_a_host"),
+    "SHM_LEND_BYTES": (
+        "test/world/test_world_lent.c",
+        "test_lent_is_what_is_long_and_all_read_at_once",
+    ),
     "SHM_CHUNK_BYTES": (CONTEXT, "test_options_shm_bytes_are_those_of_the_arenas"),
     "SHM_SMALL_BYTES": (CONTEXT, "test_options_shm_bytes_are_those_of_the_arenas"),
     "NET_EAGER_BYTES": (ENGINE, "test_options_net_eager_bytes_go_unasked"),

@@ -141,6 +141,14 @@ void sim_messages_draw(struct simulation *sim)
         draw_message(sim, favourite, &random);
 }
 
+/* Bytes of a message that its sender need not wait with, wherever its receiver is. */
+static uint64_t most_eager(const struct simulation *sim)
+{
+    const uint64_t eager = (uint64_t)sim->world->config.net_eager_bytes;
+    const uint64_t lent = (uint64_t)sim->world->config.shm_lend_bytes;
+    return lent > 0 && lent <= eager ? lent - 1 : eager;
+}
+
 void sim_messages_draw_late(struct simulation *sim)
 {
     uint64_t random = sim->seed ^ UINT64_C(0x6c617465);
@@ -151,7 +159,7 @@ void sim_messages_draw_late(struct simulation *sim)
         if (!op->paired || op->afterwards || op->odd >= 0 || op->rounds > 1 ||
             sim->joins[op->team] < 0 || sim_next(&random) % 3)
             continue;
-        if (bytes > (uint64_t)sim->world->config.net_eager_bytes)
+        if (bytes > most_eager(sim))
             op->count = 0;
         op->late = true;
         op->tag = OWN_TAGS + (uint64_t)i;

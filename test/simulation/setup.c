@@ -39,6 +39,12 @@ static void ring_has_room(void *arg)
     sim_interrupt(peer->self);
 }
 
+/* Although all say that they can. */
+static bool cannot_be_read(const struct sim_rank *rank)
+{
+    return rank->sim->seed % 4 == 1;
+}
+
 static struct horon_link *make_ring(struct sim_rank *rank, struct horon_ring *out,
                                     struct horon_ring *in, struct sim_ring_peer *arg)
 {
@@ -49,7 +55,7 @@ static struct horon_link *make_ring(struct sim_rank *rank, struct horon_ring *ou
         horon_link_ring_create(out, in, rank->sim->local_ring_bytes, &wake, &link);
     assert(status == HORON_OK);
     if (rank->sim->seed % 4)
-        horon_link_ring_lend(link, rank->sim->seed % 4 == 1 ? 0 : getpid());
+        horon_link_ring_lend(link, cannot_be_read(rank) ? 0 : getpid());
     return link;
 }
 
@@ -87,6 +93,8 @@ void sim_take_host(struct sim_rank *rank)
     rank->ctx.host = rank->sim->world->ranks[rank->rank].host;
     rank->ctx.host.doorbell = sim_doorbell;
     rank->ctx.host.doorbell_arg = rank;
+    if (cannot_be_read(rank))
+        horon_host_line(&rank->ctx.host, rank->ctx.host.local_rank)->process = 0;
     rank->ctx.crowded = horon_topology_is_crowded(&rank->sim->world->ranks[rank->rank].topology);
 }
 
@@ -202,13 +210,14 @@ static void make_rank(struct simulation *sim, int number)
     sim_hear_doorbell(rank);
 }
 
-static void draw_settings(struct simulation *sim, char texts[8][40], const char *settings[9])
+static void draw_settings(struct simulation *sim, char texts[9][40], const char *settings[10])
 {
     static const char *const algorithms[] = {"auto",   "flat",    "doubling",
                                              "direct", "halving", "chain"};
     int n = 0;
     uint64_t small = sim_below(sim, 6);
     snprintf(texts[n++], 40, "SHM_SMALL_BYTES=%d", small ? 32 << small : 0);
+    snprintf(texts[n++], 40, "SHM_LEND_BYTES=%d", small % 2 ? 32 << small : 0);
     snprintf(texts[n++], 40, "SHM_CHUNK_BYTES=%d", 4096 << sim_below(sim, 5));
     snprintf(texts[n++], 40, "NET_CHUNK_BYTES=%d", 4096 << sim_below(sim, 2));
     snprintf(texts[n++], 40, "NET_EAGER_BYTES=%d", 1 << sim_below(sim, 13));
@@ -256,8 +265,8 @@ static void draw_machines(struct simulation *sim, bool few)
 
 void sim_create(struct simulation *sim, uint64_t seed, const struct sim_kill *kill)
 {
-    char texts[8][40];
-    const char *settings[9];
+    char texts[9][40];
+    const char *settings[10];
     int host_sizes[SIM_RANKS_MAX], hosts = 0;
     sim->seed = seed;
     sim->random = seed * 0x632be59bd9b4e019u;

@@ -122,6 +122,7 @@ static void make_rank_host(struct world *world, struct world_rank *rank)
                   .chunk_bytes =
                       horon_host_chunk_bytes((size_t)world->config.shm_chunk_bytes, world->size)},
         .arenas = host->arenas,
+        .readable = true,
         .doorbell = no_doorbell,
     };
     horon_host_see_control(&rank->host, host->control,

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading where it lies; see lent.h. */
+#include "exec/lent.h"
+
+#include <string.h>
+#include <sys/uio.h>
+
+/* Read or copied in one turn at most, so that the caller can see to others. */
+#define TURN_BYTES ((uint64_t)1 << 20)
+
+size_t horon_lent_table_bytes(const struct horon_team *team)
+{
+    return (size_t)team->local_size * sizeof(struct horon_lent_part);
+}
+
+bool horon_lent_serves(const struct horon_channel *channel, uint64_t most_bytes)
+{
+    return channel->lends && most_bytes >= channel->options.lend_bytes;
+}
+
+struct horon_offer horon_lent_offer(const struct horon_channel *channel, const void *input)
+{
+    return (struct horon_offer){
+        .at = (uintptr_t)input,
+        .stamp_at = (uintptr_t)&channel->stamp,
+        .stamp = atomic_load_explicit(&channel->stamp, memory_order_relaxed),
+    };
+}
+
+void horon_lent_recall(struct horon_channel *channel)
+{
+    atomic_fetch_add(&channel->stamp, 1);
+}
+
+/* @return was it what the offer said? */
+static bool fetch(const struct horon_channel *channel, int local,
+                  const struct horon_lent_part *part, uint64_t first, uint64_t bytes)
+{
+    const pid_t owner =
+        atomic_load_explicit(&horon_host_line(channel->host, local)->process, memory_order_relaxed);
+    const uintptr_t at = part->offer.at + part->from + first;
+    uint64_t stamp = 0;
+    const struct iovec into[] = {{.iov_base = part->to + first, .iov_len = bytes},
+                                 {.iov_base = &stamp, .iov_len = sizeof stamp}};
+    const struct iovec from[] = {
+        {.iov_base = (void *)at, .iov_len = bytes},
+        {.iov_base = (void *)(uintptr_t)part->offer.stamp_at, .iov_len = sizeof stamp}};
+    return owner > 0 &&
+           process_vm_readv(owner, into, 2, from, 2, 0) == (ssize_t)(bytes + sizeof stamp) &&
+           stamp == part->offer.stamp;
+}
+
+/* A piece of one part. @return false: it cannot be read */
+static bool read_piece(const struct horon_channel *channel, struct horon_lent *lent, int local,
+                       uint64_t bytes)
+{
+    const struct horon_lent_part *part = &lent->parts[local];
+    if (local != channel->team->local_rank)
+        return fetch(channel, local, part, lent->moved, bytes);
+    const char *own = (const char *)(uintptr_t)(part->offer.at + part->from);
+    if (own != part->to)
+        memcpy(part->to + lent->moved, own + lent->moved, bytes);
+    return true;
+}
+
+/* Reads on up to the end of that part, or of the turn. @return false: it cannot be read */
+static bool read_on(const struct horon_channel *channel, struct horon_lent *lent, int local,
+                    uint64_t *left)
+{
+    const uint64_t missing = lent->parts[local].bytes - lent->moved;
+    const uint64_t bytes = missing < *left ? missing : *left;
+    if (bytes > 0 && !read_piece(channel, lent, local, bytes))
+        return false;
+    *left -= bytes;
+    lent->moved += bytes;
+    if (bytes == missing) {
+        lent->next++;
+        lent->moved = 0;
+    }
+    return true;
+}
+
+static int local_at(const struct horon_channel *channel, int place)
+{
+    const struct horon_team *team = channel->team;
+    return (team->local_rank + 1 + place) % team->local_size;
+}
+
+/* A word that says so of the pipeline that is under way: its lowest bit, whether for good. */
+static uint64_t mark_of(const struct horon_channel *channel)
+{
+    return 2 * (channel->pipeline.base + 1);
+}
+
+static void refuse(struct horon_channel *channel, struct horon_lent *lent, bool for_good)
+{
+    struct horon_flag *own = channel->reduced[channel->team->local_rank];
+    atomic_store_explicit(&own->refused, mark_of(channel) | for_good, memory_order_relaxed);
+    lent->next = channel->team->local_size; /* nothing is to be read */
+}
+
+/* Behind all flags. */
+static void hear_refusals(struct horon_channel *channel, struct horon_lent *lent)
+{
+    for (int local = 0; local < channel->team->local_size; local++) {
+        const uint64_t mark =
+            atomic_load_explicit(&channel->reduced[local]->refused, memory_order_relaxed);
+        lent->refused |= (mark | 1) == (mark_of(channel) | 1);
+        if (mark == (mark_of(channel) | 1))
+            channel->lends = false;
+    }
+}
+
+static void read_others(struct horon_channel *channel, struct horon_lent *lent, uint64_t *left)
+{
+    const int others = channel->team->local_size - 1;
+    while (lent->next<others && * left> 0)
+        if (!read_on(channel, lent, local_at(channel, lent->next), left))
+            refuse(channel, lent, true);
+}
+
+static horon_status_t turn(struct horon_channel *channel, bool *moved_out,
+                           struct horon_error *error)
+{
+    struct horon_lent *lent = channel->pipeline.arg;
+    uint64_t *next = channel->pipeline.next, left = TURN_BYTES;
+    const int size = channel->team->local_size;
+    (void)error;
+    if (!lent->waits) {
+        read_others(channel, lent, &left);
+        if (lent->next >= size - 1) {
+            horon_pipeline_say_reduced(channel, 0);
+            lent->waits = true;
+            *moved_out = true;
+        }
+    }
+    while (lent->waits && lent->next < size && left > 0)
+        (void)read_on(channel, lent, channel->team->local_rank, &left);
+    *moved_out |= left < TURN_BYTES;
+    if (lent->next < size || !horon_pipeline_all_reduced(channel, 0))
+        return HORON_OK;
+    hear_refusals(channel, lent);
+    for (int stage = 0; stage < HORON_STAGE_COUNT; stage++)
+        next[stage] = 1;
+    *moved_out = true;
+    return HORON_OK;
+}
+
+static bool waits_for(const struct horon_channel *channel, int rank)
+{
+    const struct horon_lent *lent = channel->pipeline.arg;
+    const int local = channel->team->local_rank_of[rank];
+    return lent->waits && !horon_pipeline_has_reduced(channel, local, 0);
+}
+
+static const struct horon_pipeline_ops pipeline = {
+    .turn = turn,
+    .step =
+        {
+            [HORON_STAGE_POST] = horon_pipeline_pass,
+            [HORON_STAGE_REDUCE] = horon_pipeline_pass,
+            [HORON_STAGE_EXCHANGE] = horon_pipeline_pass,
+            [HORON_STAGE_OUT] = horon_pipeline_pass,
+        },
+    .waits_for = waits_for,
+};
+
+horon_status_t horon_lent_begin(struct horon_channel *channel, struct horon_lent *lent,
+                                bool refused)
+{
+    assert(channel->lends && channel->team->host_count == 1);
+    lent->next = 0;
+    lent->moved = 0;
+    lent->waits = lent->refused = false;
+    channel->pipeline.arg = lent;
+    const horon_status_t status =
+        horon_pipeline_begin(channel, &pipeline, 1, HORON_LINE_BYTES, HORON_LINE_BYTES);
+    if (refused)
+        refuse(channel, lent, false);
+    horon_pipeline_say_posted(channel, 0);
+    return status;
+}

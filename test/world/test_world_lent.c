@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inputs that are read where they lie: what is read so, and what happens where the system refuses,
+ * or the owner gives up while it is read. The system call is this test's: it counts, refuses, and
+ * lets something happen in between.
+ */
+#undef NDEBUG
+#include "world/world.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { RANKS_MAX = 4, COUNT = 5000, OPS_MAX = 3 };
+
+struct scene {
+    struct world *world;
+    horon_verb_t verb;
+    uint64_t total;                           /* elements of an output */
+    int32_t in[RANKS_MAX][RANKS_MAX * COUNT]; /* of an all-to-all, COUNT for each */
+    int32_t out[RANKS_MAX][RANKS_MAX * COUNT];
+    struct horon_request *requests[RANKS_MAX];
+};
+
+static int reads, refused_from; /* calls; those from that one on are refused; 0: none */
+static void (*before_read)(struct scene *scene);
+static struct scene scene;
+
+ssize_t process_vm_readv(pid_t pid, const struct iovec *into, unsigned long into_count,
+                         const struct iovec *from, unsigned long from_count, unsigned long flags)
+{
+    void (*happens)(struct scene *) = before_read;
+    before_read = NULL;
+    reads++;
+    if (happens)
+        happens(&scene);
+    if (refused_from && reads >= refused_from) {
+        errno = EPERM;
+        return -1;
+    }
+    return syscall(SYS_process_vm_readv, pid, into, into_count, from, from_count, flags);
+}
+
+static void begin(int size, horon_verb_t verb, const char *setting)
+{
+    const char *settings[] = {"SHM_CHUNK_BYTES=4096", setting, NULL};
+    scene = (struct scene){.verb = verb};
+    reads = refused_from = 0;
+    before_read = NULL;
+    scene.world = world_create(&size, 1, settings, 1);
+    scene.total = (uint64_t)size * COUNT;
+}
+
+static int32_t value(int from, int at, int number)
+{
+    return 1000000 * number + 100000 * from + at;
+}
+
+static void submit(int number)
+{
+    const int size = scene.world->size;
+    for (int rank = 0; rank < size; rank++) {
+        horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+        for (int i = 0; i < size * COUNT; i++)
+            scene.in[rank][i] = value(rank, i, number);
+        memset(scene.out[rank], 0, sizeof scene.out[rank]);
+        desc.verb = scene.verb;
+        desc.flags = HORON_IN_ORDER;
+        desc.dtype = HORON_INT32;
+        desc.count = scene.verb == HORON_ALLGATHER ? COUNT : scene.total;
+        desc.src = scene.in[rank];
+        desc.dst = scene.out[rank];
+        desc.dst_count = scene.total;
+        scene.requests[rank] = world_submit(scene.world, rank, &desc);
+    }
+}
+
+static void run(int number)
+{
+    const int size = scene.world->size;
+    submit(number);
+    assert_true(world_turn_until(scene.world, scene.requests, (size_t)size));
+    for (int rank = 0; rank < size; rank++) {
+        assert_int_equal(scene.requests[rank]->status, HORON_OK);
+        for (int i = 0; i < size * COUNT; i++) {
+            const int at = scene.verb == HORON_ALLGATHER ? i % COUNT : rank * COUNT + i % COUNT;
+            assert_int_equal(scene.out[rank][i], value(i / COUNT, at, number));
+        }
+        world_release(scene.requests[rank]);
+    }
+}
+
+static void expect_reads(int size, horon_verb_t verb, const char *setting, int expected)
+{
+    begin(size, verb, setting);
+    run(1);
+    assert_int_equal(reads, expected);
+    world_destroy(scene.world);
+}
+
+static void test_lent_is_what_is_long_and_all_read_at_once(void **state)
+{
+    (void)state;
+    expect_reads(2, HORON_ALLGATHER, "SHM_LEND_BYTES=20000", 2);
+    expect_reads(2, HORON_ALLGATHER, "SHM_LEND_BYTES=20001", 0);
+    expect_reads(2, HORON_ALLGATHER, "SHM_LEND_BYTES=0", 0);
+    expect_reads(3, HORON_ALLGATHER, "SHM_LEND_BYTES=1", 0); /* slots are better */
+}
+
+/* Whichever read it is that fails, all ranks go through slots, and try it no more. */
+static void test_lent_goes_through_slots_where_the_system_refuses(void **state)
+{
+    static const struct {
+        int size;
+        horon_verb_t verb;
+    } cases[] = {{2, HORON_ALLGATHER}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const int all = cases[i].size * (cases[i].size - 1);
+        for (int from = 1; from <= 2 * all; from++) {
+            begin(cases[i].size, cases[i].verb, "SHM_LEND_BYTES=1");
+            refused_from = from;
+            run(1);
+            run(2);
+            assert_in_range(reads, from, 2 * all);
+            const int tried = reads;
+            run(3);
+            assert_int_equal(reads, tried);
+            world_destroy(scene.world);
+        }
+    }
+}
+
+/* Rank 1 does, and its memory is its own again. */
+static void give_up(struct scene *there)
+{
+    world_fail(there->world->ranks[1].engine, HORON_ERR_CANCELLED, "it gave up");
+    memset(there->in[1], 0xee, sizeof there->in[1]);
+}
+
+/* What a rank reads of one that has given up meanwhile is not taken for its input. */
+static void test_lent_input_of_a_rank_that_gave_up_is_not_taken(void **state)
+{
+    static const horon_verb_t verbs[] = {HORON_ALLGATHER};
+    (void)state;
+    for (size_t i = 0; i < 1; i++) {
+        begin(2, verbs[i], "SHM_LEND_BYTES=1");
+        submit(1);
+        horon_engine_progress(scene.world->ranks[0].engine); /* it enters */
+        while (reads == 0) /* and has read; so rank 0 waits for nobody when it has */
+            horon_engine_progress(scene.world->ranks[1].engine);
+        before_read = give_up;
+        while (before_read)
+            horon_engine_progress(scene.world->ranks[0].engine);
+        assert_true(world_turn_until(scene.world, scene.requests, 2));
+        for (int rank = 0; rank < 2; rank++) {
+            assert_int_equal(scene.requests[rank]->status, HORON_ERR_CANCELLED);
+            world_release(scene.requests[rank]);
+        }
+        world_destroy(scene.world);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lent_is_what_is_long_and_all_read_at_once),
+        cmocka_unit_test(test_lent_goes_through_slots_where_the_system_refuses),
+        cmocka_unit_test(test_lent_input_of_a_rank_that_gave_up_is_not_taken),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
