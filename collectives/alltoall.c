@@ -45,7 +45,7 @@ static size_t transfer_max(const struct horon_team *team)
 static size_t state_bytes(const struct horon_team *team)
 {
     return sizeof(struct horon_alltoall) + peer_count(team) * sizeof(struct horon_alltoall_peer) +
-           horon_transfers_bytes(transfer_max(team)) +
+           horon_transfers_bytes(transfer_max(team)) + horon_lent_table_bytes(team) +
            (4 * (size_t)team->size + 2) * sizeof(uint64_t) +
            (size_t)team->local_size * sizeof(bool);
 }
@@ -62,8 +62,10 @@ static void init(void *memory, const struct horon_team *team)
     assert((size_t)state->peer_count == peer_count(team));
     void *tables = state->peers + state->peer_count;
     horon_transfers_init(&state->rounds.transfers, transfer_max(team), tables);
-    state->give_at =
-        (uint64_t *)(void *)((char *)tables + horon_transfers_bytes(transfer_max(team)));
+    state->lent.parts =
+        (struct horon_lent_part *)(void *)((char *)tables +
+                                           horon_transfers_bytes(transfer_max(team)));
+    state->give_at = (uint64_t *)(void *)(state->lent.parts + team->local_size);
     state->take_at = state->give_at + team->size + 1;
     state->rows = state->take_at + team->size + 1;
     state->give_rows = state->rows + team->size;
@@ -217,17 +219,19 @@ static bool settle(struct horon_channel *channel, void *memory)
     return true;
 }
 
+/* What lies in small slots is not offered, nor need a rank have entered of which nothing comes. */
 static void read_entries(struct horon_channel *channel)
 {
     struct horon_alltoall *state = horon_alltoall_of(channel);
     const struct horon_team *team = channel->team;
+    state->reads = horon_alltoall_all_give_all(channel);
     for (int local = 0; local < team->local_size; local++) {
         const int rank = horon_alltoall_rank_here(team, local);
         const struct horon_alltoall_entry entry = horon_alltoall_entry_of(
             channel, channel->small[horon_channel_slot(channel)][local], local);
         state->rows[rank] = 0;
         state->absent[local] = false;
-        if (!horon_alltoall_takes_of(channel, rank)) /* nor need it have entered */
+        if (!horon_alltoall_takes_of(channel, rank))
             continue;
         const uint64_t most = elements_of(&state->unit, horon_alltoall_word_of(&entry, 0));
         const uint64_t before =
@@ -237,7 +241,9 @@ static void read_entries(struct horon_channel *channel)
         state->most = most > state->most ? most : state->most;
         state->small = state->small && in_slot;
         state->absent[local] = in_slot && may_leave(channel, rank);
+        state->reads = state->reads && !in_slot;
     }
+    state->reads = state->reads && horon_lent_serves(channel, state->most * channel->element_bytes);
 }
 
 /* ---- the output ------------------------------------------------------------------------------ */
@@ -321,6 +327,34 @@ static horon_status_t copy_small(const struct horon_channel *channel, struct hor
                entry.rows + (end - count) * channel->element_bytes, count * channel->element_bytes);
     }
     return HORON_OK;
+}
+
+/* ---- what is read where it lies, on one host ------------------------------------------------- */
+
+static horon_status_t begin_to_read(struct horon_channel *channel)
+{
+    struct horon_alltoall *state = horon_alltoall_of(channel);
+    const struct horon_team *team = channel->team;
+    const size_t element = channel->element_bytes;
+    assert(!is_in_place(channel, state)); /* an all-to-all has no such form */
+    for (int local = 0; local < team->local_size; local++) {
+        const int rank = horon_alltoall_rank_here(team, local);
+        struct horon_lent_part *part = &state->lent.parts[local];
+        const struct horon_alltoall_entry entry = horon_alltoall_entry_of(
+            channel, channel->small[horon_channel_slot(channel)][local], local);
+        const uint64_t before =
+            team->local_rank ? horon_alltoall_word_of(&entry, team->local_rank) : 0;
+        *part = (struct horon_lent_part){0};
+        if (!state->out)
+            continue;
+        memcpy(&part->offer, entry.rows, sizeof part->offer);
+        part->from = elements_of(&state->unit, before) * element;
+        part->bytes = horon_alltoall_take_count(state, rank) * element;
+        part->to = state->out + state->take_at[rank] * element;
+        if (rank == team->rank)
+            part->offer.at = (uintptr_t)state->own;
+    }
+    return horon_lent_begin(channel, &state->lent, false);
 }
 
 /* ---- windows, on a host ---------------------------------------------------------------------- */
@@ -487,7 +521,19 @@ static horon_status_t met(struct horon_channel *channel, struct horon_error *err
     if (status != HORON_OK)
         return status;
     const horon_status_t copied = copy_small(channel, error);
-    return copied != HORON_OK || state->small ? copied : begin_pipeline(channel);
+    if (copied != HORON_OK || state->small)
+        return copied;
+    return state->reads ? begin_to_read(channel) : begin_pipeline(channel);
+}
+
+static horon_status_t piped(struct horon_channel *channel, struct horon_error *error)
+{
+    struct horon_alltoall *state = horon_alltoall_of(channel);
+    (void)error;
+    if (!state->reads || !state->lent.refused)
+        return HORON_OK;
+    state->reads = false;
+    return begin_pipeline(channel);
 }
 
 const struct horon_verb_ops horon_alltoall_ops = {
@@ -499,7 +545,7 @@ const struct horon_verb_ops horon_alltoall_ops = {
     .met = met,
     .exchanged = horon_phase_unreachable,
     .published = horon_phase_unreachable,
-    .piped = horon_phase_done,
+    .piped = piped,
     .settle = settle,
     .reach = HORON_LINKS_REACH_OUTPUTS,
 };

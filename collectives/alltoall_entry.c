@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The entry of an all-to-all: what a rank tells those of its host when it begins. Its words: the
  * most rows that it gives one of the host, and the sums of its rows for the first of them, the
- * first two, and so on; behind them lie the rows. In the line of the head a word has 4 bytes, so
- * that a few rows of a few ranks fit there, too, and in an area 8. */
+ * first two, and so on; behind them lie the rows, or the offer of them (exec/lent.h). In the line
+ * of the head a word has 4 bytes, so that a few rows of a few ranks fit there, too, and in an area
+ * 8. */
 #include "alltoall_state.h"
+
+#include <string.h>
 
 static size_t words_bytes(const struct horon_channel *channel, bool narrow)
 {
@@ -46,19 +49,30 @@ static void fill_words(const struct horon_channel *channel, bool narrow, void *w
         wide_out[0] = most;
 }
 
+bool horon_alltoall_all_give_all(const struct horon_channel *channel)
+{
+    const struct horon_verb_row *row = horon_verb_of(&channel->op->agreed);
+    return channel->lends && row->reads == HORON_RANKS_ALL && row->writes == HORON_RANKS_ALL;
+}
+
 void horon_alltoall_enter(struct horon_channel *channel)
 {
     const struct horon_team *team = channel->team;
     const struct horon_alltoall *state = horon_alltoall_of(channel);
     size_t bytes = (size_t)state->give_at[team->size] * channel->element_bytes;
+    const struct horon_offer offer = horon_lent_offer(channel, state->own);
+    const bool offers =
+        horon_alltoall_all_give_all(channel) && bytes > channel->host->shape.small_bytes;
     if (team->host_count > 1 || bytes > channel->host->shape.small_bytes)
-        bytes = 0;
+        bytes = offers ? sizeof offer : 0;
     const bool narrow =
         words_bytes(channel, true) + bytes <= HORON_SLOT_DATA_BYTES && state->given <= UINT32_MAX;
     const size_t words = words_bytes(channel, narrow);
     uint8_t *place = narrow ? horon_phase_place(channel, words + bytes)
                             : horon_phase_place_in_area(channel, words + bytes);
     fill_words(channel, narrow, place);
-    if (bytes)
+    if (offers)
+        memcpy(place + words, &offer, bytes);
+    else if (bytes)
         horon_stream_copy(&channel->stream, place + words, state->own, bytes);
 }

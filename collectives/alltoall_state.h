@@ -4,6 +4,7 @@
 #define HORON_ALLTOALL_STATE_H
 
 #include "channel_state.h"
+#include "exec/lent.h"
 #include "exec/transfers.h"
 
 enum { HORON_ALLTOALL_WORD_BYTES = 256 };
@@ -57,6 +58,8 @@ struct horon_alltoall {
     uint64_t given;              /* rows that this rank gives its host */
     uint64_t most;               /* elements that a rank of this host gives another there at most */
     bool small;                  /* all that the ranks of the host give is in their small slots */
+    bool reads;                  /* what they give is read where it lies */
+    struct horon_lent lent;
     struct horon_alltoall_peer *peers; /* [peer_count] those on other hosts, in this rank's order */
     int peer_count;
     struct horon_alltoall_rounds rounds;
@@ -106,7 +109,7 @@ static inline uint64_t horon_alltoall_take_count(const struct horon_alltoall *st
 struct horon_alltoall_entry {
     const uint32_t *narrow; /* its words; or NULL, and the next has them */
     const uint64_t *wide;
-    const uint8_t *rows;
+    const uint8_t *rows; /* or the offer of them */
 };
 
 struct horon_alltoall_entry horon_alltoall_entry_of(const struct horon_channel *channel,
@@ -115,6 +118,9 @@ static inline uint64_t horon_alltoall_word_of(const struct horon_alltoall_entry 
 {
     return entry->narrow ? entry->narrow[word] : entry->wide[word];
 }
+/** Do all give all, and may all read at the same time where it lies? Where root alone gets anything
+ * the others would look on. */
+bool horon_alltoall_all_give_all(const struct horon_channel *channel);
 /** For the verb's enter(). */
 void horon_alltoall_enter(struct horon_channel *channel);
 

@@ -46,12 +46,20 @@ static const struct layout more_layouts[] = {
 };
 #define MORE_LAYOUTS (sizeof more_layouts / sizeof more_layouts[0])
 
-static const char *const small_slots[] = {"SHM_SMALL_BYTES=64",     "SHM_CHUNK_BYTES=4096",
-                                          "NET_CHUNK_BYTES=4096",   "NET_EAGER_BYTES=100",
-                                          "NET_ALGORITHM=doubling", NULL};
-static const char *const halving[] = {"SHM_SMALL_BYTES=0",     "SHM_CHUNK_BYTES=8k",
-                                      "NET_CHUNK_BYTES=4096",  "NET_EAGER_BYTES=1",
-                                      "NET_ALGORITHM=halving", NULL};
+static const char *const small_slots[] = {"SHM_SMALL_BYTES=64",
+                                          "SHM_CHUNK_BYTES=4096",
+                                          "NET_CHUNK_BYTES=4096",
+                                          "NET_EAGER_BYTES=100",
+                                          "NET_ALGORITHM=doubling",
+                                          "SHM_LEND_BYTES=64",
+                                          NULL};
+static const char *const halving[] = {"SHM_SMALL_BYTES=0",
+                                      "SHM_CHUNK_BYTES=8k",
+                                      "NET_CHUNK_BYTES=4096",
+                                      "NET_EAGER_BYTES=1",
+                                      "NET_ALGORITHM=halving",
+                                      "SHM_LEND_BYTES=1",
+                                      NULL};
 static const char *const direct[] = {"NET_ALGORITHM=direct", "SHM_CHUNK_BYTES=16k", NULL};
 static const char *const flat[] = {"NET_ALGORITHM=flat", NULL};
 static const char *const chain[] = {"NET_ALGORITHM=chain", "SHM_CHUNK_BYTES=8k", NULL};

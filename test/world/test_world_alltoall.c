@@ -21,7 +21,7 @@ enum { RANKS_MAX = 17, GUARD_BYTES = 64, GUARD = 0xa5 };
 static const char *const small_slots[] = {"SHM_SMALL_BYTES=64", "SHM_CHUNK_BYTES=4096",
                                           "NET_CHUNK_BYTES=4096", "NET_EAGER_BYTES=100", NULL};
 static const char *const no_slots[] = {"SHM_SMALL_BYTES=0", "SHM_CHUNK_BYTES=8k",
-                                       "NET_EAGER_BYTES=1", NULL};
+                                       "NET_EAGER_BYTES=1", "SHM_LEND_BYTES=1", NULL};
 static const char *const *const settings[] = {NULL, small_slots, no_slots};
 enum { SETTINGS = sizeof settings / sizeof settings[0] };
 

@@ -112,6 +112,9 @@ static void test_lent_is_what_is_long_and_all_read_at_once(void **state)
     expect_reads(2, HORON_ALLGATHER, "SHM_LEND_BYTES=20001", 0);
     expect_reads(2, HORON_ALLGATHER, "SHM_LEND_BYTES=0", 0);
     expect_reads(3, HORON_ALLGATHER, "SHM_LEND_BYTES=1", 0); /* slots are better */
+    expect_reads(2, HORON_ALLTOALL, "SHM_LEND_BYTES=20000", 2);
+    expect_reads(4, HORON_ALLTOALL, "SHM_LEND_BYTES=20000", 4 * 3);
+    expect_reads(4, HORON_ALLTOALL, "SHM_LEND_BYTES=20001", 0);
 }
 
 /* Whichever read it is that fails, all ranks go through slots, and try it no more. */
@@ -120,7 +123,7 @@ static void test_lent_goes_through_slots_where_the_system_refuses(void **state)
     static const struct {
         int size;
         horon_verb_t verb;
-    } cases[] = {{2, HORON_ALLGATHER}};
+    } cases[] = {{2, HORON_ALLGATHER}, {2, HORON_ALLTOALL}, {4, HORON_ALLTOALL}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const int all = cases[i].size * (cases[i].size - 1);
@@ -148,9 +151,9 @@ static void give_up(struct scene *there)
 /* What a rank reads of one that has given up meanwhile is not taken for its input. */
 static void test_lent_input_of_a_rank_that_gave_up_is_not_taken(void **state)
 {
-    static const horon_verb_t verbs[] = {HORON_ALLGATHER};
+    static const horon_verb_t verbs[] = {HORON_ALLGATHER, HORON_ALLTOALL};
     (void)state;
-    for (size_t i = 0; i < 1; i++) {
+    for (size_t i = 0; i < 2; i++) {
         begin(2, verbs[i], "SHM_LEND_BYTES=1");
         submit(1);
         horon_engine_progress(scene.world->ranks[0].engine); /* it enters */
