@@ -93,8 +93,9 @@ static void test_frame_makes_room_as_bytes_come(void **state)
 
 static void test_frame_failure_is_read_as_written(void **state)
 {
-    static const struct horon_error why = {
-        .status = HORON_ERR_MEMORY, .blame = {HORON_CAUSE_RESOURCE, 2, -1}, .text = "no memory"};
+    static const struct horon_error why = {.status = HORON_ERR_MEMORY,
+                                           .blame = {HORON_CAUSE_RESOURCE, 2, -1, false},
+                                           .text = "no memory"};
     struct horon_error read = {0};
     (void)state;
     for (int whole = 0; whole < 2; whole++) {
