@@ -91,7 +91,7 @@ static void enter(struct horon_channel *channel)
     if (channel->team->host_count == 1 && fits_small(channel, channel->count)) {
         copy_own(channel, horon_phase_place(channel, channel->count * channel->element_bytes));
     } else if (may_lend(channel)) {
-        const struct horon_offer offer = horon_lent_offer(channel, channel->op->parts[0].src);
+        const struct horon_lent_input offer = horon_lent_offer(channel, channel->op->parts[0].src);
         memcpy(horon_phase_place(channel, sizeof offer), &offer, sizeof offer);
     }
 }

@@ -219,6 +219,16 @@ static bool settle(struct horon_channel *channel, void *memory)
     return true;
 }
 
+/* Read once, as what the words say. */
+static void note_offer(struct horon_alltoall *state, int local,
+                       const struct horon_alltoall_entry *entry, uint64_t rows_before)
+{
+    struct horon_lent_part *part = &state->lent.parts[local];
+    *part = (struct horon_lent_part){0};
+    memcpy(&part->offer, entry->rows, sizeof part->offer);
+    part->from = elements_of(&state->unit, rows_before) * state->unit.element_bytes;
+}
+
 /* What lies in small slots is not offered, nor need a rank have entered of which nothing comes. */
 static void read_entries(struct horon_channel *channel)
 {
@@ -242,6 +252,8 @@ static void read_entries(struct horon_channel *channel)
         state->small = state->small && in_slot;
         state->absent[local] = in_slot && may_leave(channel, rank);
         state->reads = state->reads && !in_slot;
+        if (state->reads)
+            note_offer(state, local, &entry, before);
     }
     state->reads = state->reads && horon_lent_serves(channel, state->most * channel->element_bytes);
 }
@@ -331,30 +343,21 @@ static horon_status_t copy_small(const struct horon_channel *channel, struct hor
 
 /* ---- what is read where it lies, on one host ------------------------------------------------- */
 
+/* An output that alloc placed over the input is none of the forms in place; slots bear with it. */
 static horon_status_t begin_to_read(struct horon_channel *channel)
 {
     struct horon_alltoall *state = horon_alltoall_of(channel);
     const struct horon_team *team = channel->team;
     const size_t element = channel->element_bytes;
-    assert(!is_in_place(channel, state)); /* an all-to-all has no such form */
-    for (int local = 0; local < team->local_size; local++) {
+    for (int local = 0; state->out && local < team->local_size; local++) {
         const int rank = horon_alltoall_rank_here(team, local);
         struct horon_lent_part *part = &state->lent.parts[local];
-        const struct horon_alltoall_entry entry = horon_alltoall_entry_of(
-            channel, channel->small[horon_channel_slot(channel)][local], local);
-        const uint64_t before =
-            team->local_rank ? horon_alltoall_word_of(&entry, team->local_rank) : 0;
-        *part = (struct horon_lent_part){0};
-        if (!state->out)
-            continue;
-        memcpy(&part->offer, entry.rows, sizeof part->offer);
-        part->from = elements_of(&state->unit, before) * element;
         part->bytes = horon_alltoall_take_count(state, rank) * element;
         part->to = state->out + state->take_at[rank] * element;
         if (rank == team->rank)
             part->offer.at = (uintptr_t)state->own;
     }
-    return horon_lent_begin(channel, &state->lent, false);
+    return horon_lent_begin(channel, &state->lent, is_in_place(channel, state));
 }
 
 /* ---- windows, on a host ---------------------------------------------------------------------- */

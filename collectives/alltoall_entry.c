@@ -60,7 +60,7 @@ void horon_alltoall_enter(struct horon_channel *channel)
     const struct horon_team *team = channel->team;
     const struct horon_alltoall *state = horon_alltoall_of(channel);
     size_t bytes = (size_t)state->give_at[team->size] * channel->element_bytes;
-    const struct horon_offer offer = horon_lent_offer(channel, state->own);
+    const struct horon_lent_input offer = horon_lent_offer(channel, state->own);
     const bool offers =
         horon_alltoall_all_give_all(channel) && bytes > channel->host->shape.small_bytes;
     if (team->host_count > 1 || bytes > channel->host->shape.small_bytes)

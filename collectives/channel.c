@@ -267,11 +267,14 @@ bool horon_channel_waits_for(struct horon_channel *channel, int rank)
     return horon_phase_waits_for(channel, rank);
 }
 
-/* Outputs are written only once all ranks of the host have entered. */
+/* Outputs are written only once all ranks of the host have entered; and what is small, by the step
+ * that ends the operation, or finds that an entry is damaged. */
 bool horon_channel_keeps_inputs(const struct horon_channel *channel)
 {
     HORON_ASSERT_OWNER(channel->options.owner);
-    return channel->phase != HORON_PHASE_PIPELINE || !horon_channel_has_met(channel);
+    const bool may_write =
+        channel->phase == HORON_PHASE_MEET || channel->phase == HORON_PHASE_PIPELINE;
+    return !may_write || !horon_channel_has_met(channel);
 }
 
 void horon_channel_explain(const struct horon_channel *channel, char *text, size_t text_bytes)

@@ -101,7 +101,7 @@ struct horon_aborts {
 /** A monotonic count with a line of its own. */
 struct horon_flag {
     _Alignas(64) _Atomic uint64_t value;
-    _Atomic uint64_t refused; /* lent.h */
+    _Atomic uint64_t refused, read; /* lent.h */
 };
 
 /** Head of a small or result slot. Data follows at once; what does not fit into the line of a small

@@ -18,9 +18,9 @@ bool horon_lent_serves(const struct horon_channel *channel, uint64_t most_bytes)
     return channel->lends && most_bytes >= channel->options.lend_bytes;
 }
 
-struct horon_offer horon_lent_offer(const struct horon_channel *channel, const void *input)
+struct horon_lent_input horon_lent_offer(const struct horon_channel *channel, const void *input)
 {
-    return (struct horon_offer){
+    return (struct horon_lent_input){
         .at = (uintptr_t)input,
         .stamp_at = (uintptr_t)&channel->stamp,
         .stamp = atomic_load_explicit(&channel->stamp, memory_order_relaxed),
@@ -111,6 +111,15 @@ static void hear_refusals(struct horon_channel *channel, struct horon_lent *lent
     }
 }
 
+/* Bytes that all ranks of the host have read on this channel, ever, as far as they have said. */
+static uint64_t read_by_all(const struct horon_channel *channel)
+{
+    uint64_t sum = 0;
+    for (int local = 0; local < channel->team->local_size; local++)
+        sum += atomic_load_explicit(&channel->reduced[local]->read, memory_order_relaxed);
+    return sum;
+}
+
 static void read_others(struct horon_channel *channel, struct horon_lent *lent, uint64_t *left)
 {
     const int others = channel->team->local_size - 1;
@@ -136,9 +145,17 @@ static horon_status_t turn(struct horon_channel *channel, bool *moved_out,
     }
     while (lent->waits && lent->next < size && left > 0)
         (void)read_on(channel, lent, channel->team->local_rank, &left);
-    *moved_out |= left < TURN_BYTES;
-    if (lent->next < size || !horon_pipeline_all_reduced(channel, 0))
+    if (left < TURN_BYTES) {
+        atomic_fetch_add_explicit(&channel->reduced[channel->team->local_rank]->read,
+                                  TURN_BYTES - left, memory_order_relaxed);
+        *moved_out = true;
+    }
+    if (lent->next < size || !horon_pipeline_all_reduced(channel, 0)) {
+        const uint64_t sum = read_by_all(channel); /* a rank that waits sees that others go on */
+        *moved_out |= sum != lent->seen;
+        lent->seen = sum;
         return HORON_OK;
+    }
     hear_refusals(channel, lent);
     for (int stage = 0; stage < HORON_STAGE_COUNT; stage++)
         next[stage] = 1;
@@ -172,6 +189,7 @@ horon_status_t horon_lent_begin(struct horon_channel *channel, struct horon_lent
     lent->next = 0;
     lent->moved = 0;
     lent->waits = lent->refused = false;
+    lent->seen = read_by_all(channel);
     channel->pipeline.arg = lent;
     const horon_status_t status =
         horon_pipeline_begin(channel, &pipeline, 1, HORON_LINE_BYTES, HORON_LINE_BYTES);

@@ -24,16 +24,17 @@
 #include "channel_state.h"
 
 /** Where a rank's input lies, as its entry says to the others of its host. */
-struct horon_offer {
+struct horon_lent_input {
     uint64_t at; /* addresses in its process */
     uint64_t stamp_at;
     uint64_t stamp;
 };
-static_assert(sizeof(struct horon_offer) == 3 * sizeof(uint64_t), "entries have room for as much");
+static_assert(sizeof(struct horon_lent_input) == 3 * sizeof(uint64_t),
+              "entries have room for as much");
 
 /** What this rank gets of one rank of its host. */
 struct horon_lent_part {
-    struct horon_offer offer;
+    struct horon_lent_input offer;
     uint64_t from; /* bytes behind offer.at */
     uint64_t bytes;
     char *to; /* of this rank's own: where offer.at + from is, if it is there already */
@@ -45,6 +46,7 @@ struct horon_lent {
     int next;                      /* read, from the one behind this rank on; its own is last */
     uint64_t moved;                /* bytes of the next one */
     bool waits;                    /* this rank has read, and said so */
+    uint64_t seen;                 /* of what the others have read meanwhile */
     bool refused;                  /* once the pipeline is over: it goes through slots now */
 };
 
@@ -55,7 +57,7 @@ size_t horon_lent_table_bytes(const struct horon_team *team);
  * most_bytes  that a rank gets of another */
 bool horon_lent_serves(const struct horon_channel *channel, uint64_t most_bytes);
 /** What this rank's entry says. */
-struct horon_offer horon_lent_offer(const struct horon_channel *channel, const void *input);
+struct horon_lent_input horon_lent_offer(const struct horon_channel *channel, const void *input);
 /** Begins the pipeline; the parts are set. @param refused this rank cannot take part, as it would
  * write where others read. @return IN_PROGRESS, for verbs to return */
 horon_status_t horon_lent_begin(struct horon_channel *channel, struct horon_lent *lent,

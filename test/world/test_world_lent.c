@@ -141,6 +141,80 @@ static void test_lent_goes_through_slots_where_the_system_refuses(void **state)
     }
 }
 
+static void *give_input(void *arg, uint64_t rows, uint64_t bytes)
+{
+    (void)rows;
+    assert_true(bytes <= sizeof scene.in[0]);
+    return arg;
+}
+
+/* Memory for the output may be asked for, and be that of the input: slots bear with it. */
+static void test_lent_is_nothing_where_the_output_takes_the_inputs_place(void **state)
+{
+    (void)state;
+    begin(2, HORON_ALLTOALL, "SHM_LEND_BYTES=1");
+    for (int rank = 0; rank < 2; rank++) {
+        horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+        for (int i = 0; i < 2 * COUNT; i++)
+            scene.in[rank][i] = value(rank, i, 1);
+        desc.verb = HORON_ALLTOALL;
+        desc.flags = HORON_IN_ORDER;
+        desc.dtype = HORON_INT32;
+        desc.count = 2 * COUNT;
+        desc.src = scene.in[rank];
+        desc.alloc = give_input;
+        desc.alloc_arg = scene.in[rank];
+        scene.requests[rank] = world_submit(scene.world, rank, &desc);
+    }
+    assert_true(world_turn_until(scene.world, scene.requests, 2));
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(scene.requests[rank]->status, HORON_OK);
+        for (int i = 0; i < 2 * COUNT; i++)
+            assert_int_equal(scene.in[rank][i], value(i / COUNT, rank * COUNT + i % COUNT, 1));
+        world_release(scene.requests[rank]);
+    }
+    world_destroy(scene.world);
+}
+
+/* A rank that has read all waits, and time limits ask whether anything moves meanwhile. */
+static void test_lent_input_that_another_rank_still_reads_moves(void **state)
+{
+    enum { LONG = 40 << 20 }; /* read in several turns */
+    char *in = calloc(2, LONG), *out = calloc(2, (size_t)2 * LONG);
+    (void)state;
+    begin(2, HORON_ALLGATHER, NULL);
+    assert_true(in && out);
+    for (int rank = 0; rank < 2; rank++) {
+        horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+        desc.verb = HORON_ALLGATHER;
+        desc.flags = HORON_IN_ORDER;
+        desc.dtype = HORON_INT8;
+        desc.count = LONG;
+        desc.src = in + rank * LONG;
+        desc.dst = out + rank * 2 * LONG;
+        desc.dst_count = (uint64_t)2 * LONG;
+        scene.requests[rank] = world_submit(scene.world, rank, &desc);
+        horon_engine_progress(scene.world->ranks[rank].engine);
+    }
+    struct horon_engine *waits = scene.world->ranks[0].engine;
+    struct horon_engine *reads_on = scene.world->ranks[1].engine;
+    while (horon_engine_progress(waits))
+        ; /* it has read, and copied its own */
+    for (int turns = 0; atomic_load(&scene.requests[0]->state) != HORON_REQUEST_ENDED; turns++) {
+        const uint64_t before = horon_engine_moves(waits, scene.requests[0]);
+        assert_in_range(turns, 0, 50);
+        assert_true(horon_engine_progress(reads_on));
+        horon_engine_progress(waits);
+        assert_true(horon_engine_moves(waits, scene.requests[0]) > before);
+    }
+    assert_true(world_turn_until(scene.world, scene.requests, 2));
+    for (int rank = 0; rank < 2; rank++)
+        world_release(scene.requests[rank]);
+    world_destroy(scene.world);
+    free(in);
+    free(out);
+}
+
 /* Rank 1 does, and its memory is its own again. */
 static void give_up(struct scene *there)
 {
@@ -176,6 +250,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lent_is_what_is_long_and_all_read_at_once),
         cmocka_unit_test(test_lent_goes_through_slots_where_the_system_refuses),
+        cmocka_unit_test(test_lent_is_nothing_where_the_output_takes_the_inputs_place),
+        cmocka_unit_test(test_lent_input_that_another_rank_still_reads_moves),
         cmocka_unit_test(test_lent_input_of_a_rank_that_gave_up_is_not_taken),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
