@@ -195,8 +195,11 @@ static bool overwrites(const struct horon_request *request)
 {
     const struct horon_operation *op = &request->op;
     const struct horon_verb_row *row = horon_verb_of(&op->agreed);
-    const uintptr_t src = (uintptr_t)request->part.src, dst = (uintptr_t)request->part.dst;
-    const uint64_t room = request->dst_count > op->count ? request->dst_count : op->count;
+    const bool placed = !request->part.dst && request->output; /* by alloc, or here */
+    const uintptr_t src = (uintptr_t)request->part.src;
+    const uintptr_t dst = placed ? (uintptr_t)request->output : (uintptr_t)request->part.dst;
+    const uint64_t most = placed ? request->output_count : request->dst_count;
+    const uint64_t room = most > op->count ? most : op->count;
     const uint64_t element = horon_dtype_bytes((horon_dtype_t)op->agreed.dtype);
     if (!horon_ranks_include(row->reads, op->agreed.root, request->rank) ||
         !horon_ranks_include(row->writes, op->agreed.root, request->rank))

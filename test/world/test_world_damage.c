@@ -105,12 +105,53 @@ static void test_damage_of_a_departure_keeps_it_from_nobody(void **state)
     assert_int_equal(bed->requests[1]->status, HORON_ERR_CLOSED);
 }
 
+/* Root of a gather in place finds it when it has written over what it gives itself. */
+static void test_damage_of_an_entry_may_cost_the_input(void **state)
+{
+    enum { ALL = 3, ROOT = 1, EACH = 5 };
+    static const int hosts[] = {ALL}, order[] = {2, 0, ROOT};
+    static uint8_t memory[ALL][ALL * EACH];
+    struct world *world = world_create(hosts, 1, NULL, 1);
+    struct horon_request *requests[ALL];
+    (void)state;
+    for (int i = 0; i < ALL; i++) {
+        const int rank = order[i];
+        horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+        desc.verb = HORON_GATHER;
+        desc.flags = HORON_IN_ORDER;
+        desc.dtype = HORON_UINT8;
+        desc.root = ROOT;
+        desc.src = memory[rank];
+        desc.dst = rank == ROOT ? memory[rank] : NULL;
+        desc.count = EACH;
+        desc.dst_count = rank == ROOT ? ALL * EACH : 0;
+        requests[rank] = world_submit(world, rank, &desc);
+        while (rank != ROOT && horon_engine_progress(world->ranks[rank].engine))
+            ;
+        if (rank != 2)
+            continue;
+        const struct horon_host *host = &world->ranks[rank].host;
+        struct horon_slot_head *head = horon_host_small(host, ordered_at(host), rank, 0);
+        uint32_t *words = (uint32_t *)(void *)(head + 1);
+        assert_int_equal(head->area, 0);
+        words[ROOT] += 1000000;
+        words[ROOT + 1] += 1000000;
+    }
+    assert_true(world_turn_until(world, requests, ALL));
+    assert_int_equal(requests[ROOT]->status, HORON_ERR_PROTO);
+    assert_true(requests[ROOT]->blame.input_lost);
+    for (int rank = 0; rank < ALL; rank++)
+        world_release(requests[rank]);
+    world_destroy(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_damage_of_a_length_fails_the_job, make, end),
         cmocka_unit_test_setup_teardown(test_damage_of_a_flag_fails_the_job, make, end),
         cmocka_unit_test_setup_teardown(test_damage_of_a_departure_keeps_it_from_nobody, make, end),
+        cmocka_unit_test(test_damage_of_an_entry_may_cost_the_input),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
