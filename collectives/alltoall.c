@@ -219,6 +219,13 @@ static bool settle(struct horon_channel *channel, void *memory)
     return true;
 }
 
+/* The longest run of this host. Of several windows, root takes one while others bring the next. */
+static bool may_be_read(const struct horon_channel *channel, uint64_t most_bytes)
+{
+    const bool by_root = horon_verb_of(&channel->op->agreed)->writes == HORON_RANKS_ROOT;
+    return horon_lent_serves(channel, most_bytes) && !(by_root && most_bytes >= LONG_RUN_BYTES);
+}
+
 /* Read once, as what the words say. */
 static void note_offer(struct horon_alltoall *state, int local,
                        const struct horon_alltoall_entry *entry, uint64_t rows_before)
@@ -234,7 +241,7 @@ static void read_entries(struct horon_channel *channel)
 {
     struct horon_alltoall *state = horon_alltoall_of(channel);
     const struct horon_team *team = channel->team;
-    state->reads = horon_alltoall_all_give_all(channel);
+    state->reads = horon_alltoall_offers(channel);
     for (int local = 0; local < team->local_size; local++) {
         const int rank = horon_alltoall_rank_here(team, local);
         const struct horon_alltoall_entry entry = horon_alltoall_entry_of(
@@ -255,7 +262,7 @@ static void read_entries(struct horon_channel *channel)
         if (state->reads)
             note_offer(state, local, &entry, before);
     }
-    state->reads = state->reads && horon_lent_serves(channel, state->most * channel->element_bytes);
+    state->reads = state->reads && may_be_read(channel, state->most * channel->element_bytes);
 }
 
 /* ---- the output ------------------------------------------------------------------------------ */
@@ -343,21 +350,40 @@ static horon_status_t copy_small(const struct horon_channel *channel, struct hor
 
 /* ---- what is read where it lies, on one host ------------------------------------------------- */
 
-/* An output that alloc placed over the input is none of the forms in place; slots bear with it. */
+/* Does this rank write where others read? Where it gets its own rows alone, they may lie at their
+ * place; where it alone gets anything, nobody reads of it. Else an output that alloc placed there
+ * takes slots. */
+static bool writes_where_others_read(const struct horon_channel *channel,
+                                     const struct horon_alltoall *state)
+{
+    const struct horon_verb_row *row = horon_verb_of(&channel->op->agreed);
+    const int rank = channel->team->rank;
+    if (!is_in_place(channel, state) || row->writes == HORON_RANKS_ROOT)
+        return false;
+    return !keeps_own_for_last(channel) ||
+           state->own + state->give_at[rank] * channel->element_bytes !=
+               state->out + state->take_at[rank] * channel->element_bytes;
+}
+
 static horon_status_t begin_to_read(struct horon_channel *channel)
 {
     struct horon_alltoall *state = horon_alltoall_of(channel);
     const struct horon_team *team = channel->team;
     const size_t element = channel->element_bytes;
-    for (int local = 0; state->out && local < team->local_size; local++) {
+    for (int local = 0; local < team->local_size; local++) {
         const int rank = horon_alltoall_rank_here(team, local);
         struct horon_lent_part *part = &state->lent.parts[local];
-        part->bytes = horon_alltoall_take_count(state, rank) * element;
-        part->to = state->out + state->take_at[rank] * element;
+        const bool there = rank == team->rank && is_in_place(channel, state);
+        if (!state->out || !horon_alltoall_takes_of(channel, rank) || there) {
+            *part = (struct horon_lent_part){0};
+            continue;
+        }
         if (rank == team->rank)
             part->offer.at = (uintptr_t)state->own;
+        part->bytes = horon_alltoall_take_count(state, rank) * element;
+        part->to = state->out + state->take_at[rank] * element;
     }
-    return horon_lent_begin(channel, &state->lent, is_in_place(channel, state));
+    return horon_lent_begin(channel, &state->lent, writes_where_others_read(channel, state));
 }
 
 /* ---- windows, on a host ---------------------------------------------------------------------- */

@@ -49,10 +49,10 @@ static void fill_words(const struct horon_channel *channel, bool narrow, void *w
         wide_out[0] = most;
 }
 
-bool horon_alltoall_all_give_all(const struct horon_channel *channel)
+bool horon_alltoall_offers(const struct horon_channel *channel)
 {
     const struct horon_verb_row *row = horon_verb_of(&channel->op->agreed);
-    return channel->lends && row->reads == HORON_RANKS_ALL && row->writes == HORON_RANKS_ALL;
+    return channel->lends && (row->writes == HORON_RANKS_ALL || channel->team->size == 2);
 }
 
 void horon_alltoall_enter(struct horon_channel *channel)
@@ -61,8 +61,7 @@ void horon_alltoall_enter(struct horon_channel *channel)
     const struct horon_alltoall *state = horon_alltoall_of(channel);
     size_t bytes = (size_t)state->give_at[team->size] * channel->element_bytes;
     const struct horon_lent_input offer = horon_lent_offer(channel, state->own);
-    const bool offers =
-        horon_alltoall_all_give_all(channel) && bytes > channel->host->shape.small_bytes;
+    const bool offers = horon_alltoall_offers(channel) && bytes > channel->host->shape.small_bytes;
     if (team->host_count > 1 || bytes > channel->host->shape.small_bytes)
         bytes = offers ? sizeof offer : 0;
     const bool narrow =

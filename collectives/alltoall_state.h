@@ -118,9 +118,10 @@ static inline uint64_t horon_alltoall_word_of(const struct horon_alltoall_entry 
 {
     return entry->narrow ? entry->narrow[word] : entry->wide[word];
 }
-/** Do all give all, and may all read at the same time where it lies? Where root alone gets anything
- * the others would look on. */
-bool horon_alltoall_all_give_all(const struct horon_channel *channel);
+/** Does a rank offer what it gives, if that is long? All read at the same time then. Where root
+ * alone gets anything, it reads while the others look on: worth it with one other, see
+ * may_be_read() in alltoall.c. */
+bool horon_alltoall_offers(const struct horon_channel *channel);
 /** For the verb's enter(). */
 void horon_alltoall_enter(struct horon_channel *channel);
 

@@ -74,12 +74,28 @@ static void submit(int number)
         desc.verb = scene.verb;
         desc.flags = HORON_IN_ORDER;
         desc.dtype = HORON_INT32;
-        desc.count = scene.verb == HORON_ALLGATHER ? COUNT : scene.total;
+        const bool for_each = scene.verb == HORON_ALLTOALL || scene.verb == HORON_SCATTER;
+        desc.count = for_each ? scene.total : COUNT;
         desc.src = scene.in[rank];
         desc.dst = scene.out[rank];
         desc.dst_count = scene.total;
         scene.requests[rank] = world_submit(scene.world, rank, &desc);
     }
+}
+
+static int output_of(int rank)
+{
+    if (scene.verb == HORON_SCATTER)
+        return COUNT;
+    return scene.verb == HORON_GATHER && rank != 0 ? 0 : (int)scene.total;
+}
+
+static int32_t expected(int rank, int at, int number)
+{
+    if (scene.verb == HORON_SCATTER)
+        return value(0, rank * COUNT + at, number);
+    const int first = scene.verb == HORON_ALLTOALL ? rank * COUNT : 0;
+    return value(at / COUNT, first + at % COUNT, number);
 }
 
 static void run(int number)
@@ -89,10 +105,8 @@ static void run(int number)
     assert_true(world_turn_until(scene.world, scene.requests, (size_t)size));
     for (int rank = 0; rank < size; rank++) {
         assert_int_equal(scene.requests[rank]->status, HORON_OK);
-        for (int i = 0; i < size * COUNT; i++) {
-            const int at = scene.verb == HORON_ALLGATHER ? i % COUNT : rank * COUNT + i % COUNT;
-            assert_int_equal(scene.out[rank][i], value(i / COUNT, at, number));
-        }
+        for (int i = 0; i < output_of(rank); i++)
+            assert_int_equal(scene.out[rank][i], expected(rank, i, number));
         world_release(scene.requests[rank]);
     }
 }
@@ -111,7 +125,11 @@ static void test_lent_is_what_is_long_and_all_read_at_once(void **state)
     expect_reads(2, HORON_ALLGATHER, "SHM_LEND_BYTES=20000", 2);
     expect_reads(2, HORON_ALLGATHER, "SHM_LEND_BYTES=20001", 0);
     expect_reads(2, HORON_ALLGATHER, "SHM_LEND_BYTES=0", 0);
-    expect_reads(3, HORON_ALLGATHER, "SHM_LEND_BYTES=1", 0); /* slots are better */
+    expect_reads(3, HORON_ALLGATHER, "SHM_LEND_BYTES=1", 0);  /* slots are better */
+    expect_reads(2, HORON_GATHER, "SHM_LEND_BYTES=20000", 1); /* by root alone */
+    expect_reads(3, HORON_GATHER, "SHM_LEND_BYTES=1", 0);
+    expect_reads(3, HORON_SCATTER, "SHM_LEND_BYTES=20000", 2);
+    expect_reads(3, HORON_SCATTER, "SHM_LEND_BYTES=20001", 0);
     expect_reads(2, HORON_ALLTOALL, "SHM_LEND_BYTES=20000", 2);
     expect_reads(4, HORON_ALLTOALL, "SHM_LEND_BYTES=20000", 4 * 3);
     expect_reads(4, HORON_ALLTOALL, "SHM_LEND_BYTES=20001", 0);
@@ -123,10 +141,15 @@ static void test_lent_goes_through_slots_where_the_system_refuses(void **state)
     static const struct {
         int size;
         horon_verb_t verb;
-    } cases[] = {{2, HORON_ALLGATHER}, {2, HORON_ALLTOALL}, {4, HORON_ALLTOALL}};
+        int all; /* reads of one operation */
+    } cases[] = {{2, HORON_ALLGATHER, 2},
+                 {2, HORON_GATHER, 1},
+                 {3, HORON_SCATTER, 2},
+                 {2, HORON_ALLTOALL, 2},
+                 {4, HORON_ALLTOALL, 12}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const int all = cases[i].size * (cases[i].size - 1);
+        const int all = cases[i].all;
         for (int from = 1; from <= 2 * all; from++) {
             begin(cases[i].size, cases[i].verb, "SHM_LEND_BYTES=1");
             refused_from = from;
