@@ -237,6 +237,7 @@ static void test_boot_two_hundred_rounds_leak_nothing(void **state)
 
 /* ---- Addresses ---- */
 
+/* @param family  AF_UNSPEC: any */
 static void expect_family(const struct boots *world, int family, int low, int high)
 {
     for (int a = 0; a < world->size; a++) {
@@ -249,7 +250,8 @@ static void expect_family(const struct boots *world, int family, int low, int hi
             assert_int_equal(
                 getsockname(world->ranks[a].boot.proven[b].fd, (struct sockaddr *)&name, &bytes),
                 0);
-            assert_int_equal(name.sin6_family, family);
+            if (family != AF_UNSPEC)
+                assert_int_equal(name.sin6_family, family);
             if (a < b && low)
                 assert_in_range(ntohs(name.sin6_port), low, high);
         }
@@ -293,7 +295,8 @@ static void test_boot_host_name_in_store_is_resolved(void **state)
     char store[64];
     (void)state;
     snprintf(store, sizeof store, "STORE=tcp://localhost:%d", free_port());
-    join_at(store, "INTERFACES=", "PORT_RANGE=", AF_INET, 0, 0);
+    /* a rank that gets no core for long is tried at its next address, too */
+    join_at(store, "INTERFACES=", "PORT_RANGE=", AF_UNSPEC, 0, 0);
 }
 
 /* ---- Keys ---- */
