@@ -5,7 +5,8 @@
  * First the lengths. On one host each rank's is in its entry, and what fits into small slots lies
  * behind it. With several hosts the lengths travel ahead, as a table (exec/windows.h), each with
  * the first bytes of its data: a gather of few bytes takes one exchange, as if lengths were known.
- * What is not there yet when all lengths are, moves in windows.
+ * What is not there yet when all lengths are, moves in windows; but two ranks of a host read what
+ * is long where it lies (exec/lent.h).
  */
 #include "exec/lent.h"
 #include "exec/walk.h"

@@ -5,7 +5,8 @@
  * rows of the verbs say so.
  *
  * On one host each rank's entry says how many rows it gives to each rank, and what fits into the
- * small slots lies there, too: one meeting. Else the runs move in windows. A chunk slot is cut in
+ * small slots lies there, too: one meeting. What is long is read where it lies, if that serves
+ * (exec/lent.h). Else the runs move in windows. A chunk slot is cut in
  * as many regions as the host has ranks; three of them:
  *
  *     slot of rank 0 | to 0 | to 1 | to 2 |        POST  a window of each run -> its region
@@ -125,8 +126,7 @@ static void begin(struct horon_channel *channel)
     state->rounds.begun = state->rounds.ended = state->rounds.count = 0;
 }
 
-/* ---- what the entries say ---------------------------------------------------------------------
- */
+/* ---- what the entries say -------------------------------------------------------------------- */
 
 /* Elements of so many rows that somebody says; UINT64_MAX: more than memory can hold. */
 static uint64_t elements_of(const struct horon_alltoall_unit *unit, uint64_t rows)

@@ -60,18 +60,19 @@ void horon_alltoall_enter(struct horon_channel *channel)
     const struct horon_team *team = channel->team;
     const struct horon_alltoall *state = horon_alltoall_of(channel);
     size_t bytes = (size_t)state->give_at[team->size] * channel->element_bytes;
-    const struct horon_lent_input offer = horon_lent_offer(channel, state->own);
     const bool offers = horon_alltoall_offers(channel) && bytes > channel->host->shape.small_bytes;
     if (team->host_count > 1 || bytes > channel->host->shape.small_bytes)
-        bytes = offers ? sizeof offer : 0;
+        bytes = offers ? sizeof(struct horon_lent_input) : 0;
     const bool narrow =
         words_bytes(channel, true) + bytes <= HORON_SLOT_DATA_BYTES && state->given <= UINT32_MAX;
     const size_t words = words_bytes(channel, narrow);
     uint8_t *place = narrow ? horon_phase_place(channel, words + bytes)
                             : horon_phase_place_in_area(channel, words + bytes);
     fill_words(channel, narrow, place);
-    if (offers)
-        memcpy(place + words, &offer, bytes);
-    else if (bytes)
+    if (offers) {
+        const struct horon_lent_input offer = horon_lent_offer(channel, state->own);
+        memcpy(place + words, &offer, sizeof offer);
+    } else if (bytes) {
         horon_stream_copy(&channel->stream, place + words, state->own, bytes);
+    }
 }

@@ -170,17 +170,7 @@ static bool waits_for(const struct horon_channel *channel, int rank)
     return lent->waits && !horon_pipeline_has_reduced(channel, local, 0);
 }
 
-static const struct horon_pipeline_ops pipeline = {
-    .turn = turn,
-    .step =
-        {
-            [HORON_STAGE_POST] = horon_pipeline_pass,
-            [HORON_STAGE_REDUCE] = horon_pipeline_pass,
-            [HORON_STAGE_EXCHANGE] = horon_pipeline_pass,
-            [HORON_STAGE_OUT] = horon_pipeline_pass,
-        },
-    .waits_for = waits_for,
-};
+static const struct horon_pipeline_ops pipeline = {.turn = turn, .waits_for = waits_for};
 
 horon_status_t horon_lent_begin(struct horon_channel *channel, struct horon_lent *lent,
                                 bool refused)
