@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What is lost between hosts is noticed in time, by name, on every rank. One layout a run: the
-argument says on which host each rank is.
+What is lost between hosts is noticed, by name, on every rank, and by the way that is in time: the
+end of a process by what the kernel says, silence by PEER_TIMEOUT, which each text says. How long it
+took is told, not tested: that a machine is busy is no finding. One layout a run: the argument says
+on which host each rank is.
 """
 
 import os
@@ -18,8 +20,7 @@ import ranks  # noqa: E402
 import tap  # noqa: E402
 
 PEER_TIMEOUT = 2.0
-SLACK = 1.5  # the kernel's timers, and two cores for all ranks
-AT_ONCE = 1.0
+NEVER = 2 * ranks.DEADLINE  # a PEER_TIMEOUT that no rank lives to see
 LAYOUT = [int(host) for host in sys.argv[1].split(",")]
 LAST_HOST = max(LAYOUT)
 MISMATCH = -4
@@ -36,17 +37,15 @@ def named_ranks(text):
     return {int(rank) for rank in re.findall(rf"\brank (\d+) \({re.escape(HOST)}\)", text)}
 
 
-def assert_all_failed(job, begun, limit, lost):
-    """All ranks failed within @p limit seconds, naming one of @p lost(rank)."""
-    late, silent = {}, {}
-    for rank, failure in job.failures().items():
+def assert_all_failed(job, begun, ranks_left, lost, how):
+    """Each of @p ranks_left failed, naming one of @p lost(rank), and noticed it by @p how."""
+    failures = job.failures(ranks_left)
+    for rank, failure in failures.items():
         assert failure.status == PEER_LOST, (rank, failure)
-        if failure.when - begun > limit:
-            late[rank] = failure.when - begun
-        if not named_ranks(failure.text) & set(lost(rank)):
-            silent[rank] = failure.text
-    assert not silent, f"the lost ranks are not named: {silent}"
-    assert not late, f"late: {late}"
+        assert named_ranks(failure.text) & set(lost(rank)), (rank, failure)
+        assert how in failure.text, (rank, failure)
+    took = max(failure.when for failure in failures.values()) - begun
+    print(f"{', '.join(job.words)}: all knew within {took:.2f} s")
 
 
 def check_unplug(words, unplugged):
@@ -62,8 +61,9 @@ def check_unplug(words, unplugged):
             assert_all_failed(
                 job,
                 begun,
-                PEER_TIMEOUT + SLACK,
+                range(len(LAYOUT)),
                 lambda rank: others if rank in cut_off else cut_off,
+                f"did not answer for {PEER_TIMEOUT:.1f} s",
             )
 
 
@@ -89,19 +89,16 @@ def test_failures_first_host_unplugged_while_all_wait():
 
 def check_kill(words, victim):
     with ranks.hosts(LAST_HOST + 1) as net:
-        with ranks.Job(net, LAYOUT, *words) as job:
+        with ranks.Job(net, LAYOUT, *words, settings={"PEER_TIMEOUT": f"{NEVER:g}s"}) as job:
             job.wait_for_output("summed")
             begun = time.monotonic()
             os.kill(job.processes[victim].pid, signal.SIGKILL)
             statuses = job.end()
             assert statuses[victim] == -signal.SIGKILL
-            for rank, failure in job.failures(
-                rank for rank in range(len(LAYOUT)) if rank != victim
-            ).items():
-                assert failure.status == PEER_LOST, (rank, failure)
-                assert named_ranks(failure.text) == {victim}, (rank, failure)
-                assert f"rank {victim} ({HOST})" in failure.text, (rank, failure)
-                assert failure.when - begun < AT_ONCE, (rank, failure.when - begun)
+            others = [rank for rank in range(len(LAYOUT)) if rank != victim]
+            assert_all_failed(job, begun, others, lambda rank: [victim], "without leaving the job")
+            for rank in others:
+                assert named_ranks(job.failures([rank])[rank].text) == {victim}, rank
 
 
 def test_failures_killed_rank_is_named_at_once():
