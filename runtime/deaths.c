@@ -19,9 +19,10 @@
 #include <assert.h>
 #include <stdio.h>
 
-/* Between two looks for core files. One that finds a request which the look before it has seen
- * reads /proc. */
+/* Between two looks for core files. One that finds a request which the look before it may have seen
+ * reads /proc, and then the next one may come late: that is near enough to a second. */
 #define LOOK_MS 300
+#define LATE_LOOK_MS 700
 #define LATE_NS (LOOK_MS * UINT64_C(1000000) / 2)
 
 /* In the order of what is known: one that was lost may be found to have ended. */
@@ -107,13 +108,17 @@ void horon_context_report_deaths(struct horon_context *ctx)
 
 /* ---- core files ----------------------------------------------------------------------------- */
 
-/* A process that has ended meanwhile has the number -1 there: no other is taken for it. */
-static bool dumps_core(int pidfd)
+/* The number is asked for once, through the pidfd, which no other process can have: a look costs
+ * little where one file is read and not two. If the process ends and another one gets its number,
+ * what is said of that one is no more than what the pidfd says by then. */
+static bool dumps_core(struct horon_local_peer *peer)
 {
     char path[64];
-    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", pidfd);
-    const long pid = horon_file_read_number(path, "\nPid:\t");
-    return pid > 0 && horon_file_says_dumping(pid);
+    if (peer->pid == 0) {
+        snprintf(path, sizeof path, "/proc/self/fdinfo/%d", peer->pidfd);
+        peer->pid = horon_file_read_number(path, "\nPid:\t");
+    }
+    return peer->pid > 0 && horon_file_says_dumping(peer->pid);
 }
 
 int64_t horon_deaths_look(struct horon_context *ctx)
@@ -126,9 +131,10 @@ int64_t horon_deaths_look(struct horon_context *ctx)
         return (int64_t)((ctx->deaths_look_ns - now) / 1000000u) + 1;
     const bool late = horon_engine_is_late(ctx->engine, LATE_NS);
     for (int i = 0; i < ctx->host.shape.local_size && late; i++)
-        if (ctx->boot.local[i].pidfd >= 0 && dumps_core(ctx->boot.local[i].pidfd))
+        if (ctx->boot.local[i].pidfd >= 0 && dumps_core(&ctx->boot.local[i]))
             note(ctx, i, DEATH_DUMPS);
-    ctx->deaths_look_ns = horon_clock_deadline(now, LOOK_MS);
+    const int64_t wait_ms = late ? LATE_LOOK_MS : LOOK_MS;
+    ctx->deaths_look_ns = horon_clock_deadline(now, wait_ms);
     horon_context_report_deaths(ctx);
-    return LOOK_MS;
+    return wait_ms;
 }
