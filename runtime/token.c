@@ -49,9 +49,10 @@
 #define LAST_TURNS 4
 #define REARM_NS 100000000
 #define TAKE_TRIES 1000 /* once in that time */
-/* A waiter that sleeps looks up now and then: a callback that lasts keeps the progress thread from
- * driving, and then the waiter drives, a little at a time. */
+/* A waiter that sleeps looks up now and then, ever less often: a callback that lasts keeps the
+ * progress thread from driving, and then the waiter drives, a little at a time. */
 #define SLICE_MS 100
+#define SLICE_MS_MAX 400
 #define BUSY_SLICE_MS 1
 /* More than any system has. */
 #define THREADS_MAX (1u << 22)
@@ -418,7 +419,7 @@ void horon_waiters_wake(_Atomic uint32_t *state)
 }
 
 /* @param wait  not over */
-static void sleep_on(const struct wait *wait, uint64_t deadline_ns)
+static void sleep_on(const struct wait *wait, uint64_t deadline_ns, int64_t slice_ms)
 {
     struct horon_request *request = wait->requests[0];
     _Atomic uint32_t *state = &request->state;
@@ -427,19 +428,13 @@ static void sleep_on(const struct wait *wait, uint64_t deadline_ns)
     uint32_t seen = flying;
     if (!atomic_compare_exchange_strong(state, &seen, waited) && seen != waited)
         return;
-    uint64_t now = horon_clock_ns();
+    const uint64_t now = horon_clock_ns(), end_ns = horon_clock_deadline(now, slice_ms);
     if (has_ended(request, wait->number) || now >= deadline_ns)
         return;
-    uint64_t left = deadline_ns - now;
+    const uint64_t left = (end_ns < deadline_ns ? end_ns : deadline_ns) - now;
     struct timespec timeout = {.tv_sec = (time_t)(left / 1000000000u),
                                .tv_nsec = (long)(left % 1000000000u)};
-    futex(state, FUTEX_WAIT_PRIVATE, waited, deadline_ns == UINT64_MAX ? NULL : &timeout);
-}
-
-static uint64_t slice_of(uint64_t deadline_ns, int64_t slice_ms)
-{
-    const uint64_t end = horon_clock_deadline(horon_clock_ns(), slice_ms);
-    return end < deadline_ns ? end : deadline_ns;
+    futex(state, FUTEX_WAIT_PRIVATE, waited, &timeout);
 }
 
 /* Looks on while another thread drives. @return true: got the token */
@@ -473,10 +468,10 @@ static bool has_slept(const struct wait *wait)
 static horon_status_t wait_until_over(struct horon_context *ctx, struct wait *wait,
                                       int64_t timeout_ms)
 {
-    uint64_t deadline = UINT64_MAX;
-    if (timeout_ms >= 0)
-        deadline = horon_clock_deadline(horon_clock_ns(), timeout_ms);
+    const uint64_t deadline =
+        timeout_ms < 0 ? UINT64_MAX : horon_clock_deadline(horon_clock_ns(), timeout_ms);
     bool slept = has_slept(wait);
+    int64_t slice_ms = SLICE_MS;
     for (;;) {
         const bool alone = atomic_load_explicit(&ctx->calling_back, memory_order_relaxed);
         if ((!slept || alone) && look_on(ctx, wait, deadline)) {
@@ -492,11 +487,12 @@ static horon_status_t wait_until_over(struct horon_context *ctx, struct wait *wa
         }
         if (is_over(wait))
             return HORON_OK;
-        if (deadline != UINT64_MAX && horon_clock_ns() >= deadline)
+        if (past(deadline))
             return HORON_ERR_TIMEOUT;
-        sleep_on(wait, slice_of(deadline, alone ? BUSY_SLICE_MS : SLICE_MS));
+        sleep_on(wait, deadline, alone ? BUSY_SLICE_MS : slice_ms);
         if (!is_over(wait))
             slept = has_slept(wait);
+        slice_ms = slice_ms < SLICE_MS_MAX ? 2 * slice_ms : SLICE_MS_MAX;
     }
 }
 
