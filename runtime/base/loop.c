@@ -43,15 +43,18 @@ struct horon_loop {
     ev_timer timer;
     int epoll_fd; /* libev's; -1: not found */
     bool changed; /* what is watched, since the kernel was told last */
+    bool woken;   /* by what is watched, since it slept last */
     int watch_count, watches_max;
     struct watch watches[];
 };
 
 static void on_doorbell(struct ev_loop *ev, ev_io *io, int events)
 {
+    struct horon_loop *loop = io->data;
     (void)ev;
     (void)events;
     uint64_t rings;
+    loop->woken = true;
     const ssize_t got = read(io->fd, &rings, sizeof rings);
     (void)got; /* it does not wait, so nothing interrupts it */
 }
@@ -112,6 +115,8 @@ static void on_io(struct ev_loop *ev, ev_io *io, int events)
 {
     (void)ev;
     struct watch *watch = (struct watch *)io; /* io is its first member */
+    struct horon_loop *loop = io->data;
+    loop->woken = true;
     watch->on_ready(watch->arg, io->fd,
                     ((events & EV_READ) ? HORON_LOOP_READ : 0) |
                         ((events & EV_WRITE) ? HORON_LOOP_WRITE : 0));
@@ -145,6 +150,7 @@ horon_status_t horon_loop_create(int doorbell, int watches_max, struct horon_loo
     loop->changed = true;
     horon_loop_own(loop);
     ev_io_init(&loop->doorbell, on_doorbell, doorbell, EV_READ);
+    loop->doorbell.data = loop;
     loop->libev.io_start(loop->ev, &loop->doorbell);
     ev_init(&loop->timer, on_timer);
     *loop_out = loop;
@@ -181,6 +187,7 @@ int horon_loop_add(struct horon_loop *loop, int fd, void (*on_ready)(void *arg, 
     watch->on_ready = on_ready;
     watch->arg = arg;
     ev_io_init(&watch->io, on_io, fd, EV_READ);
+    watch->io.data = loop;
     return loop->watch_count++;
 }
 
@@ -215,9 +222,10 @@ static void sleep_shortly(struct horon_loop *loop, int64_t timeout_ns)
     loop->libev.run(loop->ev, EVRUN_NOWAIT);
 }
 
-void horon_loop_sleep(struct horon_loop *loop, int64_t timeout_ns)
+bool horon_loop_sleep(struct horon_loop *loop, int64_t timeout_ns)
 {
     HORON_ASSERT_OWNER(&loop->owner);
+    loop->woken = false;
     if (timeout_ns > 0 && timeout_ns < 1000000 && loop->epoll_fd >= 0) {
         sleep_shortly(loop, timeout_ns);
     } else {
@@ -230,6 +238,7 @@ void horon_loop_sleep(struct horon_loop *loop, int64_t timeout_ns)
         loop->libev.timer_stop(loop->ev, &loop->timer);
     }
     loop->changed = false;
+    return loop->woken;
 }
 
 void horon_doorbell_ring(int doorbell)

@@ -37,8 +37,8 @@ void horon_loop_watch(struct horon_loop *loop, int number, int events);
 
 /** Sleeps until the doorbell rings, a watched descriptor is ready (its callback is called), or
  * @p timeout_ns passed (< 0: never). The doorbell is cleared. It may wake earlier for nothing.
- * Thread: owner. */
-void horon_loop_sleep(struct horon_loop *loop, int64_t timeout_ns);
+ * @return has anything but the time ended it? Thread: owner. */
+bool horon_loop_sleep(struct horon_loop *loop, int64_t timeout_ns);
 
 /** Rings an eventfd. Thread: any. */
 void horon_doorbell_ring(int doorbell);

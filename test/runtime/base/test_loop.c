@@ -103,15 +103,15 @@ static void test_loop_sleep_ends_when_its_time_has_passed(void **state)
     struct bed bed;
     (void)state;
     make(&bed);
-    horon_loop_sleep(bed.loop, 0);
-    horon_loop_sleep(bed.loop, 1000000);
-    horon_loop_sleep(bed.loop, 10000000);
+    assert_false(horon_loop_sleep(bed.loop, 0));
+    assert_false(horon_loop_sleep(bed.loop, 1000000));
+    assert_false(horon_loop_sleep(bed.loop, 10000000));
     /* the timer of a sleep that a ring ended is gone: the next one has its own, or none */
     horon_doorbell_ring(bed.doorbell);
-    horon_loop_sleep(bed.loop, INT64_MAX);
-    horon_loop_sleep(bed.loop, 1000000);
+    assert_true(horon_loop_sleep(bed.loop, INT64_MAX));
+    assert_false(horon_loop_sleep(bed.loop, 1000000));
     horon_doorbell_ring(bed.doorbell);
-    horon_loop_sleep(bed.loop, -1);
+    assert_true(horon_loop_sleep(bed.loop, -1));
     assert_false(is_rung(&bed));
     end(&bed);
 }
@@ -146,7 +146,7 @@ static void test_loop_short_sleep_hears_all_that_a_long_one_does(void **state)
     asked_ns = 0;
     assert_int_equal(write(bed.ends[0][1], "x", 1), 1);
     horon_loop_watch(bed.loop, 0, HORON_LOOP_READ);
-    horon_loop_sleep(bed.loop, 999999);
+    assert_true(horon_loop_sleep(bed.loop, 999999));
     assert_int_equal(asked_ns, 0);
     assert_int_equal(bed.calls[0], 1);
     horon_loop_sleep(bed.loop, 999999); /* still readable */
