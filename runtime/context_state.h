@@ -68,7 +68,7 @@ struct horon_context {
     _Atomic bool calling_back; /* the progress thread is in users' callbacks, and drives nothing */
     struct horon_request *_Atomic to_finish; /* ended, callbacks not yet called; newest first */
     pthread_t thread;
-    /* the progress thread's: when it looks for stalls, at links and for core files next; ... */
+    /* the progress thread's: when it looks for stalls, links, core files (0: never) next; ... */
     uint64_t stall_look_ns, link_look_ns, deaths_look_ns;
     bool woken_by_links;            /* ... and what ended its sleep */
     pthread_mutex_t recording_lock; /* guards that timelines begin and end one after another */
@@ -102,9 +102,9 @@ void horon_deaths_lost(struct horon_context *ctx, int local_rank);
 void horon_deaths_watch(struct horon_context *ctx);
 /** With the token: tells the engine whose process on this host has ended since it was last told. */
 void horon_context_report_deaths(struct horon_context *ctx);
-/** With the token: looks for processes that write a core file, if it is time to. @return until the
- * next look in ms; -1: none is needed. Thread: the progress thread. */
-int64_t horon_deaths_look(struct horon_context *ctx);
+/** As horon_loop_sleep(); meanwhile, if anything is @p in_flight, looks for processes that write a
+ * core file: one that is found ends the sleep. Thread: the progress thread, without the token. */
+void horon_deaths_sleep(struct horon_context *ctx, int64_t timeout_ns, bool in_flight);
 
 /* connect.c */
 /** Watches the sockets of this host, and takes connections from now on. After

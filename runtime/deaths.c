@@ -5,9 +5,11 @@
  * when it ends or calls exec(). The leader of the host has both of all, and tells the others.
  *
  * A process that writes a core file ends only when the file is written, which may take minutes. So
- * while any operation waits for long, the progress thread asks /proc now and then about the other
- * ranks of its host. A rank that is alone on its host has none to ask; there only horonrun's agent
- * can (agent_look.c). Over connections it cannot be told from a stopped rank.
+ * while any operation is in flight, the progress thread asks /proc now and then about the other
+ * ranks of its host. It needs no token for that, and takes none: a rank that waits for long has
+ * memory that rests, and each page of it that a thread touches costs. A rank that is alone on its
+ * host has none to ask; there only horonrun's agent can (agent_look.c). Over connections it cannot
+ * be told from a stopped rank.
  *
  * The progress thread takes note; the next thread that holds the token tells the engine.
  */
@@ -19,11 +21,8 @@
 #include <assert.h>
 #include <stdio.h>
 
-/* Between two looks for core files. One that finds a request which the look before it may have seen
- * reads /proc, and then the next one may come late: that is near enough to a second. */
-#define LOOK_MS 300
-#define LATE_LOOK_MS 700
-#define LATE_NS (LOOK_MS * UINT64_C(1000000) / 2)
+/* Between two looks for core files, and before the first: such a rank is named within a second. */
+#define LOOK_MS 700
 
 /* In the order of what is known: one that was lost may be found to have ended. */
 enum death { DEATH_NONE, DEATH_LOST, DEATH_DUMPS, DEATH_ENDED };
@@ -108,9 +107,9 @@ void horon_context_report_deaths(struct horon_context *ctx)
 
 /* ---- core files ----------------------------------------------------------------------------- */
 
-/* The number is asked for once, through the pidfd, which no other process can have: a look costs
- * little where one file is read and not two. If the process ends and another one gets its number,
- * what is said of that one is no more than what the pidfd says by then. */
+/* The number is asked for once, through the pidfd, which no other process can have. If the process
+ * ends and another one gets its number, what is said of that one is no more than what the pidfd
+ * says by then. */
 static bool dumps_core(struct horon_local_peer *peer)
 {
     char path[64];
@@ -121,20 +120,41 @@ static bool dumps_core(struct horon_local_peer *peer)
     return peer->pid > 0 && horon_file_says_dumping(peer->pid);
 }
 
-int64_t horon_deaths_look(struct horon_context *ctx)
+/* @return has any process begun to write a core file? */
+static bool look(struct horon_context *ctx)
 {
-    HORON_ASSERT_OWNER(&ctx->owner);
-    if (ctx->host.shape.local_size == 1 || horon_engine_in_flight(ctx->engine) == 0)
-        return -1;
-    const uint64_t now = horon_clock_ns();
-    if (now < ctx->deaths_look_ns)
-        return (int64_t)((ctx->deaths_look_ns - now) / 1000000u) + 1;
-    const bool late = horon_engine_is_late(ctx->engine, LATE_NS);
-    for (int i = 0; i < ctx->host.shape.local_size && late; i++)
-        if (ctx->boot.local[i].pidfd >= 0 && dumps_core(&ctx->boot.local[i]))
-            note(ctx, i, DEATH_DUMPS);
-    const int64_t wait_ms = late ? LATE_LOOK_MS : LOOK_MS;
-    ctx->deaths_look_ns = horon_clock_deadline(now, wait_ms);
-    horon_context_report_deaths(ctx);
-    return wait_ms;
+    bool any = false;
+    for (int i = 0; i < ctx->host.shape.local_size; i++) {
+        struct horon_local_peer *peer = &ctx->boot.local[i];
+        if (peer->pidfd < 0 || !dumps_core(peer))
+            continue;
+        peer->pid = -1; /* it does so once */
+        note(ctx, i, DEATH_DUMPS);
+        any = true;
+    }
+    return any;
+}
+
+void horon_deaths_sleep(struct horon_context *ctx, int64_t timeout_ns, bool in_flight)
+{
+    uint64_t now = horon_clock_ns();
+    const uint64_t end_ns = timeout_ns < 0 ? UINT64_MAX : now + (uint64_t)timeout_ns;
+    const bool looks = in_flight && ctx->host.shape.local_size > 1;
+    if (!looks)
+        ctx->deaths_look_ns = 0;
+    else if (ctx->deaths_look_ns == 0)
+        ctx->deaths_look_ns = horon_clock_deadline(now, LOOK_MS);
+    for (;;) {
+        if (looks && now >= ctx->deaths_look_ns) {
+            ctx->deaths_look_ns = horon_clock_deadline(now, LOOK_MS);
+            if (look(ctx))
+                return;
+        }
+        const bool soon = looks && ctx->deaths_look_ns < end_ns;
+        const uint64_t until_ns = soon ? ctx->deaths_look_ns : end_ns;
+        const int64_t left_ns = until_ns > now ? (int64_t)(until_ns - now) : 0;
+        if (horon_loop_sleep(ctx->loop, until_ns == UINT64_MAX ? -1 : left_ns) || !soon)
+            return;
+        now = horon_clock_ns();
+    }
 }

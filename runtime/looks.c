@@ -59,9 +59,7 @@ static int64_t sooner(int64_t one, int64_t other)
 int64_t horon_looks_take(struct horon_context *ctx)
 {
     const int64_t stalls_ms = look_for_stalls(ctx), links_ms = look_at_links(ctx);
-    const int64_t deaths_ms = horon_deaths_look(ctx);
     const uint64_t backends_ns = horon_engine_interval_ns(ctx->engine);
     assert(backends_ns <= INT64_MAX);
-    return sooner(ns_of(sooner(sooner(stalls_ms, links_ms), deaths_ms)),
-                  backends_ns ? (int64_t)backends_ns : -1);
+    return sooner(ns_of(sooner(stalls_ms, links_ms)), backends_ns ? (int64_t)backends_ns : -1);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the progress thread looks for at intervals: stalls, silent links, core files. */
+/* What the progress thread looks for at intervals: stalls, silent links. */
 #ifndef HORON_LOOKS_H
 #define HORON_LOOKS_H
 

@@ -587,7 +587,7 @@ void *horon_progress_thread(void *arg)
         }
         ctx->woken_by_links = false;
         if (!horon_callbacks_run(ctx))
-            horon_loop_sleep(ctx->loop, timeout_ns);
+            horon_deaths_sleep(ctx, timeout_ns, any_flies(ctx));
     }
     if (horon_life_is_forked(&ctx->life)) /* by a callback: the child has no other thread, and */
         _exit(0);                         /* exit() would do once more what is the parent's */

@@ -336,21 +336,6 @@ static void end_stalled(struct horon_engine *engine, const struct horon_request 
     horon_engine_fail(engine, &error);
 }
 
-/* Each becomes the oldest of its team, if those before it end. */
-bool horon_engine_is_late(struct horon_engine *engine, uint64_t limit_ns)
-{
-    HORON_ASSERT_OWNER(engine->options.owner);
-    const uint64_t now = engine->options.now_ns(engine->options.now_arg);
-    bool late = false;
-    for (struct horon_engine_team *team = engine->job; team; team = team->next) {
-        struct horon_request *request = team->oldest;
-        if (request && !request->since_ns)
-            request->since_ns = now;
-        late |= request && now - request->since_ns >= limit_ns;
-    }
-    return late;
-}
-
 /* A late rank may hold up thousands: the oldest are told one by one, the rest by their number. */
 void horon_engine_watch_stalls(struct horon_engine *engine, uint64_t warn_ns, uint64_t end_ns)
 {

@@ -48,12 +48,6 @@ static void in_flight(struct horon_engine *engine, struct horon_request *request
     horon_engine_in_flight(engine);
 }
 
-static void is_late(struct horon_engine *engine, struct horon_request *request)
-{
-    (void)request;
-    horon_engine_is_late(engine, 1);
-}
-
 static void leaves_work(struct horon_engine *engine, struct horon_request *request)
 {
     (void)request;
@@ -246,7 +240,6 @@ static const struct call calls[] = {
     {"horon_engine_advance", advance_ordered},
     {"horon_engine_wants", wants},
     {"horon_engine_in_flight", in_flight},
-    {"horon_engine_is_late", is_late},
     {"horon_engine_leaves_work", leaves_work},
     {"horon_engine_local_death", local_death},
     {"horon_team_fail", fail_it},
