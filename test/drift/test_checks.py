@@ -298,6 +298,9 @@ def test_checks_thread_sanitizer_sees_all_but_what_has_one_thread():
         ("multi", "multi/kill", [helper], True),
         ("multi-full", "multi/large", [], True),
         ("hosts", "hosts/traffic", [], False),
+        ("hosts", f"hosts/layouts {suites.FULL_LAYOUT}", [], True),
+        ("hosts", "hosts/layouts 0,0,1,1", [], False),
+        ("torture", "torture/test_torture_boot.c one_host", [threads], True),
         ("drift", "test_checks", [threads], False),
     ):
         test = {"name": name, "suite": [f"horon:{suite}"]}

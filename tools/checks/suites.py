@@ -24,8 +24,10 @@ SANITIZED = {
 LONG_FORMS = {"address,undefined": SANITIZED["address,undefined"], "thread": ("multi", "hosts")}
 
 # The thread sanitizer learns nothing where one thread runs: in the launcher, in the simulation, in
-# a test that neither begins threads nor uses a helper that does. Bytes are counted without it.
-ONE_THREAD = ("hosts/ssh", "hosts/traffic")
+# a test that neither begins threads nor uses a helper that does. Bytes are counted without it, and
+# one layout of hosts has all the threads that the others have.
+NO_NEW_THREADS = ("hosts/ssh", "hosts/traffic", "hosts/addresses")
+FULL_LAYOUT = "0,1,1,2,2,2"
 FEW_THREADS = ("unit", "world", "torture")
 BEGINS_THREADS = re.compile(r'pthread_create|#include "[\w./]*(boots|duo)\.h"')
 
@@ -45,7 +47,10 @@ def fuzz_tests(test, _sources):
 
 def threaded_tests(test, sources):
     found = suites_of(test)
-    if found.isdisjoint(sanitized("thread", found, True)) or test["name"] in ONE_THREAD:
+    name, _, layout = test["name"].partition(" ")
+    if found.isdisjoint(sanitized("thread", found, True)) or name in NO_NEW_THREADS:
+        return False
+    if "hosts" in found and layout not in ("", FULL_LAYOUT):
         return False
     if found.isdisjoint(FEW_THREADS):
         return True
