@@ -5,14 +5,15 @@
  * independent of each other. Nothing here waits, knows names, or negotiates.
  * Thread: one at a time, the owner's.
  *
- * Two ways through (the choice is a pure function of what all ranks know):
+ * Three ways through (the choice is a pure function of what all ranks know):
  *  - small: every rank puts its input into a small slot; each reads all of its host's slots.
  *    With several hosts the first rank of each reduces, exchanges with the other hosts, and
  *    publishes the result.
- *  - chunked: the vector moves in chunks through slots in shared memory, two a rank; each rank
- *    reduces its slices of every chunk, exchanges them with the ranks that carry the same slices
- *    on other hosts, and writes the result into everybody's slot. Every rank's outputs are
- *    written only after the inputs of all ranks were seen.
+ *  - chunked: the vector moves in chunks through slots in shared memory, two a rank. Where a verb
+ *    reduces, each rank reduces its slices of every chunk, exchanges them with the ranks that carry
+ *    the same slices on other hosts, and writes the result into everybody's slot. Every rank's
+ *    outputs are written only after the inputs of all ranks were seen.
+ *  - lent: on one host, each rank reads what it gets in its owner's memory (exec/lent.h).
  */
 #ifndef HORON_CHANNEL_H
 #define HORON_CHANNEL_H

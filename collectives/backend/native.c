@@ -107,7 +107,8 @@ static horon_status_t native_advance(struct horon_backend_channel *base, bool *m
     return horon_channel_advance(channel_of(base), moved_out, error);
 }
 
-/* Peers read and write slots and rings, never an operation's memory; links may. */
+/* Peers of this host may be reading its inputs (exec/lent.h), and links its inputs and outputs:
+ * both are ended here. */
 static void native_abort(struct horon_backend_channel *base)
 {
     horon_channel_abort(channel_of(base));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The way of a lane's operations to the backends: a route has a channel of each backend that
- * is usable everywhere, or was chosen for one of them (choose.c), and gives each operation to the
- * one that was chosen for it.
+ * The way of a lane's operations to the backends. A route has a channel of each backend that is
+ * usable everywhere, and of each that was chosen for an operation (choose.c). It gives every
+ * operation to the backend that was chosen for it.
  * Operations end in the order in which they were begun. Several may be launched at a time if their
  * backend lets them, and only on one backend at a time: so the order holds without comparing
  * backends.

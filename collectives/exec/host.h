@@ -110,7 +110,7 @@ struct horon_flag {
 struct horon_slot_head {
     _Atomic uint64_t sequence;        /* operation + 1; 0: never used */
     uint64_t check;                   /* horon_slot_check(), channel_state.h */
-    uint64_t count;                   /* elements of this rank; rows, for an allgather */
+    uint64_t count;                   /* elements of this rank; rows with AHEAD_ROWS */
     uint8_t verb, dtype, redop, area; /* of its data: its number, plus one; 0: the data follows */
     int32_t root;
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of an engine, shared by its files: engine.c, making.c, team.c, posts.c, control.c,
- * lanes.c, finish.c, join.c, messages.c, explain.c. */
+/* The inside of an engine, shared by the files of this folder. README.md says what each is for.
+ */
 #ifndef HORON_ENGINE_STATE_H
 #define HORON_ENGINE_STATE_H
 

@@ -87,7 +87,7 @@ struct horon_request {
     bool paired;         /* a message; then it is not in order */
     bool interned;       /* `handle` is one of the coordinator */
     bool linked;         /* in the list of all in flight */
-    bool begun;          /* handed to a channel: cannot be withdrawn */
+    bool begun;          /* named: decided; message: under way; join: told. Never set in order */
     bool cancelled;      /* it is asked to be taken back */
     bool held;           /* it has no name, and the coordinator does not know it yet */
     bool asked;          /* ranks were asked whether they lack it, for a warning */
