@@ -102,7 +102,8 @@ def test_perf_sets_at_once_are_right():
     for words in ([], ["--named"], ["--persistent"], ["--named", "--tensors", "3"]):
         (cell, _) = measure(5, "allreduce", "-b", "4K", "--sets", "10", *words)
         assert cell["sets"] == 10
-        assert abs(cell["busbw"] / cell["algbw"] - 4 / 3) < 1e-3  # of 3 ranks
+        # Of 3 ranks. Both are told to six digits, of which few are left where the machine is busy.
+        assert abs(cell["busbw"] - cell["algbw"] * 4 / 3) < 2e-6, cell
     for words in (
         ["broadcast", "-r", "1"],
         ["allgather"],
