@@ -22,7 +22,8 @@ static struct horon_mux *mux_of(const struct horon_request *message)
     return peer < 0 ? NULL : message->team->engine->membership->mux_of[peer];
 }
 
-static bool is_ring(const struct horon_mux *mux)
+/* Does it go through memory, so that nothing but a look tells what has come? */
+static bool is_in_memory(const struct horon_mux *mux)
 {
     const struct horon_link *link = horon_mux_link(mux);
     return link && link->ops->descriptor(link) < 0;
@@ -38,7 +39,7 @@ static bool is_alone(const struct horon_engine *engine, struct horon_request *me
         return false;
     assert(!messages->first && !messages->awaited);
     horon_team_aim_message(team, message);
-    return messages->matching && is_ring(mux_of(message)) &&
+    return messages->matching && is_in_memory(mux_of(message)) &&
            horon_team_has_link(team, message->message.peer);
 }
 
@@ -196,7 +197,7 @@ horon_status_t horon_engine_move_message(struct horon_engine *engine, struct hor
 {
     HORON_ASSERT_OWNER(engine->options.owner);
     const struct horon_mux *mux = mux_of(message);
-    if (!is_ring(mux) || horon_engine_has_post(engine))
+    if (!is_in_memory(mux) || horon_engine_has_post(engine))
         return HORON_AGAIN;
     if (!horon_mux_wants_turn(mux))
         return HORON_OK;
