@@ -12,6 +12,7 @@
 
 #include "alloc.h"
 #include "clock.h"
+#include "deaths.h"
 #include "engine/team.h"
 #include "host/note.h"
 #include "rings.h"
@@ -204,7 +205,7 @@ void horon_connect_turn(struct horon_context *ctx, long pause_ns)
 {
     const struct timespec pause = {.tv_nsec = pause_ns};
     HORON_ASSERT_OWNER(&ctx->owner);
-    horon_context_report_deaths(ctx);
+    horon_deaths_report(ctx);
     horon_pump_turn(&ctx->boot.pump, 0);
     horon_engine_progress(ctx->engine);
     horon_token_release(ctx);

@@ -7,6 +7,7 @@
 
 #include "alloc.h"
 #include "clock.h"
+#include "deaths.h"
 #include "host/failure_file.h"
 #include "reduce/reduce.h"
 #include "rings.h"
@@ -335,7 +336,7 @@ static void leave(struct horon_context *ctx)
         least = left < least ? left : least;
         if (now >= deadline || now >= last)
             break;
-        horon_context_report_deaths(ctx); /* a dead rank needs no goodbye */
+        horon_deaths_report(ctx); /* a dead rank needs no goodbye */
         if (!horon_engine_progress(ctx->engine))
             usleep(LEAVE_PAUSE_US);
     }

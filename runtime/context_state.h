@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The inside of a context, shared by context.c (birth and death), token.c (which thread makes
- * progress) and api.c and wait.c (the calls of the ABI).
+ * The inside of a context, shared by the files of this folder: context.c (birth and death), token.c
+ * and progress.c (which thread makes progress), api.c, run.c and wait.c (the calls of the ABI), ...
  */
 #ifndef HORON_CONTEXT_STATE_H
 #define HORON_CONTEXT_STATE_H
@@ -68,22 +68,29 @@ struct horon_context {
     _Atomic bool calling_back; /* the progress thread is in users' callbacks, and drives nothing */
     struct horon_request *_Atomic to_finish; /* ended, callbacks not yet called; newest first */
     pthread_t thread;
-    /* the progress thread's: when it looks for stalls, links, core files (0: never) next; ... */
-    uint64_t stall_look_ns, link_look_ns, deaths_look_ns;
+    /* the progress thread's: when it looks for stalls, at links, for core files next; ... */
+    uint64_t stall_look_ns, link_look_ns, deaths_look_ns, deaths_looked_ns;
     bool woken_by_links;            /* ... and what ended its sleep */
     pthread_mutex_t recording_lock; /* guards that timelines begin and end one after another */
     struct horon_recording *_Atomic recording; /* NULL: no timeline is written; recording.c */
     struct horon_context *fork_next;           /* list in fork.c */
 };
 
-/* token.c */
+/** Ends when the context's life says so. */
 void *horon_progress_thread(void *context);
+
+/* token.c */
 /** Tells the progress thread, if it sleeps and nobody drives, that something was posted. */
 void horon_context_notify(struct horon_context *ctx);
 /** After a post to the mailbox: may the progress thread sleep, with nobody driving? */
-bool horon_context_may_sleep(struct horon_context *ctx);
+bool horon_context_may_be_asleep(struct horon_context *ctx);
 bool horon_token_try(struct horon_context *ctx);
 void horon_token_take(struct horon_context *ctx);
+/** Asks the thread that has it to give way, which one that drives does soon. One that has it for
+ * long otherwise is not waited for. @return got it */
+bool horon_token_ask(struct horon_context *ctx);
+/** Is anything in flight, so that perhaps nobody drives for it? Thread: any. */
+bool horon_token_flies(const struct horon_context *ctx);
 /** With the token in hand: one turn of everything. @return did anything move? */
 bool horon_token_look(struct horon_context *ctx);
 void horon_token_release(struct horon_context *ctx);
@@ -94,17 +101,6 @@ void horon_requests_drive(struct horon_context *ctx, struct horon_request *const
                           size_t n, uint64_t deadline_ns);
 /** engine_options.wake_waiters */
 void horon_waiters_wake(_Atomic uint32_t *state);
-
-/* deaths.c */
-/** The socket to a process of this host was closed. Thread: one with the token. */
-void horon_deaths_lost(struct horon_context *ctx, int local_rank);
-/** Watches the processes of this host; first of all that the loop watches. */
-void horon_deaths_watch(struct horon_context *ctx);
-/** With the token: tells the engine whose process on this host has ended since it was last told. */
-void horon_context_report_deaths(struct horon_context *ctx);
-/** As horon_loop_sleep(); meanwhile, if anything is @p in_flight, looks for processes that write a
- * core file: one that is found ends the sleep. Thread: the progress thread, without the token. */
-void horon_deaths_sleep(struct horon_context *ctx, int64_t timeout_ns, bool in_flight);
 
 /* connect.c */
 /** Watches the sockets of this host, and takes connections from now on. After

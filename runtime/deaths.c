@@ -5,24 +5,27 @@
  * when it ends or calls exec(). The leader of the host has both of all, and tells the others.
  *
  * A process that writes a core file ends only when the file is written, which may take minutes. So
- * while any operation is in flight, the progress thread asks /proc now and then about the other
- * ranks of its host. It needs no token for that, and takes none: a rank that waits for long has
- * memory that rests, and each page of it that a thread touches costs. A rank that is alone on its
- * host has none to ask; there only horonrun's agent can (agent_look.c). Over connections it cannot
- * be told from a stopped rank.
+ * while an operation is late, the progress thread asks /proc now and then about the other ranks of
+ * its host. When, it says with the token, as it sees then how old the oldest operation is; but if
+ * it sleeps at that time, it takes no token to look: a rank that waits for long has memory that
+ * rests, and each page of it that a thread touches costs. A rank that is alone on its host has none
+ * to ask; there only horonrun's agent can (agent_look.c). Over connections it cannot be told from a
+ * stopped rank.
  *
  * The progress thread takes note; the next thread that holds the token tells the engine.
  */
-#include "context_state.h"
+#include "deaths.h"
 
 #include "clock.h"
+#include "context_state.h"
 #include "file.h"
 
 #include <assert.h>
 #include <stdio.h>
 
-/* Between two looks for core files, and before the first: such a rank is named within a second. */
-#define LOOK_MS 700
+/* Between two looks for core files, and before the first one of an operation: a rank that dumps
+ * core is named within a second. */
+#define LOOK_NS UINT64_C(700000000)
 
 /* In the order of what is known: one that was lost may be found to have ended. */
 enum death { DEATH_NONE, DEATH_LOST, DEATH_DUMPS, DEATH_ENDED };
@@ -66,6 +69,7 @@ static void on_end(void *arg, int fd, int events)
     for (int i = 0; i < ctx->host.shape.local_size; i++)
         if (ctx->boot.local[i].pidfd == fd) {
             horon_loop_watch(ctx->loop, i, 0);
+            ctx->boot.local[i].pid = -1;
             note(ctx, i, DEATH_ENDED);
         }
 }
@@ -78,6 +82,7 @@ void horon_deaths_lost(struct horon_context *ctx, int local_rank)
 
 void horon_deaths_watch(struct horon_context *ctx)
 {
+    ctx->deaths_look_ns = UINT64_MAX;
     for (int i = 0; i < ctx->host.shape.local_size; i++) {
         const int fd = ctx->boot.local[i].pidfd,
                   number = horon_loop_add(ctx->loop, fd, on_end, ctx);
@@ -87,7 +92,7 @@ void horon_deaths_watch(struct horon_context *ctx)
     }
 }
 
-void horon_context_report_deaths(struct horon_context *ctx)
+void horon_deaths_report(struct horon_context *ctx)
 {
     static const char lost[] = "its process ended without leaving the job (killed, crashed, "
                                "exited, or replaced by exec())";
@@ -107,15 +112,15 @@ void horon_context_report_deaths(struct horon_context *ctx)
 
 /* ---- core files ----------------------------------------------------------------------------- */
 
-/* The number is asked for once, through the pidfd, which no other process can have. If the process
- * ends and another one gets its number, what is said of that one is no more than what the pidfd
- * says by then. */
+/* The number is asked for once, through the pidfd, which no other process can have. The pidfd says,
+ * too, when the process has ended, and another one may get its number. */
 static bool dumps_core(struct horon_local_peer *peer)
 {
     char path[64];
     if (peer->pid == 0) {
         snprintf(path, sizeof path, "/proc/self/fdinfo/%d", peer->pidfd);
-        peer->pid = horon_file_read_number(path, "\nPid:\t");
+        const long pid = horon_file_read_number(path, "\nPid:\t");
+        peer->pid = pid > 0 ? pid : 0; /* 0: the file could not be opened, which may pass */
     }
     return peer->pid > 0 && horon_file_says_dumping(peer->pid);
 }
@@ -132,29 +137,31 @@ static bool look(struct horon_context *ctx)
         note(ctx, i, DEATH_DUMPS);
         any = true;
     }
+    ctx->deaths_looked_ns = horon_clock_ns();
+    ctx->deaths_look_ns = ctx->deaths_looked_ns + LOOK_NS;
     return any;
 }
 
-void horon_deaths_sleep(struct horon_context *ctx, int64_t timeout_ns, bool in_flight)
+void horon_deaths_look(struct horon_context *ctx)
+{
+    HORON_ASSERT_OWNER(&ctx->owner);
+    const uint64_t oldest_ns = horon_engine_oldest_ns(ctx->engine),
+                   from_ns = oldest_ns > ctx->deaths_looked_ns ? oldest_ns : ctx->deaths_looked_ns;
+    const bool looks = oldest_ns > 0 && ctx->host.shape.local_size > 1;
+    ctx->deaths_look_ns = looks ? from_ns + LOOK_NS : UINT64_MAX;
+    if (horon_clock_ns() >= ctx->deaths_look_ns && look(ctx))
+        horon_deaths_report(ctx);
+}
+
+void horon_deaths_sleep(struct horon_context *ctx, int64_t timeout_ns)
 {
     uint64_t now = horon_clock_ns();
     const uint64_t end_ns = timeout_ns < 0 ? UINT64_MAX : now + (uint64_t)timeout_ns;
-    const bool looks = in_flight && ctx->host.shape.local_size > 1;
-    if (!looks)
-        ctx->deaths_look_ns = 0;
-    else if (ctx->deaths_look_ns == 0)
-        ctx->deaths_look_ns = horon_clock_deadline(now, LOOK_MS);
-    for (;;) {
-        if (looks && now >= ctx->deaths_look_ns) {
-            ctx->deaths_look_ns = horon_clock_deadline(now, LOOK_MS);
-            if (look(ctx))
-                return;
-        }
-        const bool soon = looks && ctx->deaths_look_ns < end_ns;
-        const uint64_t until_ns = soon ? ctx->deaths_look_ns : end_ns;
+    for (bool ends = false; !ends; now = horon_clock_ns()) {
+        const bool looks = ctx->deaths_look_ns < end_ns;
+        const uint64_t until_ns = looks ? ctx->deaths_look_ns : end_ns;
         const int64_t left_ns = until_ns > now ? (int64_t)(until_ns - now) : 0;
-        if (horon_loop_sleep(ctx->loop, until_ns == UINT64_MAX ? -1 : left_ns) || !soon)
-            return;
-        now = horon_clock_ns();
+        ends = horon_loop_sleep(ctx->loop, until_ns == UINT64_MAX ? -1 : left_ns) || !looks ||
+               (horon_clock_ns() >= until_ns && look(ctx));
     }
 }

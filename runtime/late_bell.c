@@ -104,7 +104,7 @@ void horon_late_bell_set(struct horon_context *ctx)
 
 void horon_context_notify_later(struct horon_context *ctx)
 {
-    if (horon_context_may_sleep(ctx))
+    if (horon_context_may_be_asleep(ctx))
         set(ctx, HORON_LATE_BELL_LATER,
             atomic_load_explicit(&ctx->late_bell.later_ns, memory_order_relaxed));
 }

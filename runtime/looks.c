@@ -4,6 +4,7 @@
 
 #include "clock.h"
 #include "context_state.h"
+#include "deaths.h"
 
 #include <assert.h>
 
@@ -59,6 +60,7 @@ static int64_t sooner(int64_t one, int64_t other)
 int64_t horon_looks_take(struct horon_context *ctx)
 {
     const int64_t stalls_ms = look_for_stalls(ctx), links_ms = look_at_links(ctx);
+    horon_deaths_look(ctx); /* which also says when next, and needs no token then */
     const uint64_t backends_ns = horon_engine_interval_ns(ctx->engine);
     assert(backends_ns <= INT64_MAX);
     return sooner(ns_of(sooner(stalls_ms, links_ms)), backends_ns ? (int64_t)backends_ns : -1);

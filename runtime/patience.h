@@ -18,6 +18,12 @@ struct horon_patience {
     struct horon_yields *yields; /* NULL: nobody is told how long they take */
 };
 
+static inline struct horon_patience horon_patience_of(int64_t spin_us, int64_t yield_us)
+{
+    return (struct horon_patience){.spin_ns = (uint64_t)spin_us * 1000,
+                                   .limit_ns = (uint64_t)(spin_us + yield_us) * 1000};
+}
+
 /** Lets others run for a moment. @return false: enough, sleep. Reads the clock: *now_out. */
 static inline bool horon_patience_go_on(struct horon_patience *patience, uint64_t *now_out)
 {

@@ -15,6 +15,7 @@
 
 #include "alloc.h"
 #include "clock.h"
+#include "deaths.h"
 #include "exec/owed_ring.h"
 #include "host/memory.h"
 #include "host/process.h"

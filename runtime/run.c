@@ -11,6 +11,7 @@
 #include "alloc.h"
 #include "clock.h"
 #include "cpu.h"
+#include "deaths.h"
 #include "engine/express.h"
 #include "engine/kept.h"
 
@@ -322,7 +323,7 @@ static void look_at_times(struct horon_context *ctx)
         !atomic_load_explicit(&line->urgent, memory_order_relaxed))
         return;
     ctx->unlooked = 0;
-    horon_context_report_deaths(ctx);
+    horon_deaths_report(ctx);
     (void)horon_token_look(ctx);
 }
 
@@ -355,8 +356,8 @@ static horon_status_t run_messages_here(struct horon_context *ctx, struct horon_
     }
     for (size_t i = 0; i < n; i++)
         launch(requests[i]);
-    const bool turned = n == 2 && !sends(requests[0]); /* each rank would wait for the other */
-    if (turned)
+    const bool swapped = n == 2 && !sends(requests[0]); /* each rank would wait for the other */
+    if (swapped)
         exchange(requests);
     const size_t over = run_express(ctx, requests, n, &status);
     for (size_t i = 0; i < over; i++) {
@@ -369,7 +370,7 @@ static horon_status_t run_messages_here(struct horon_context *ctx, struct horon_
     }
     const size_t begun = over + (status == HORON_IN_PROGRESS);
     horon_engine_start_now(ctx->engine, requests + begun, n - begun);
-    if (turned && over == 0)
+    if (swapped && over == 0)
         exchange(requests); /* of two failures the first one's is told */
     return drive_now(ctx, requests + over, n - over, timeout_ms, error);
 }

@@ -7,23 +7,20 @@
  * Invariant: the wake word of this rank is 0 while the token is held, and says what to ring for
  * while it is free. Releasing stores the word, fences, and looks once more: a post or a peer's flag
  * that came before is seen by that look, and what makes a later one sees the word and rings. A
- * thread that submits rings late, as it may soon drive itself (late_bell.c). The progress thread is
- * the only one that sleeps on the doorbell; a waiter that has waited long gives the token back and
- * sleeps on its request's state.
+ * thread that submits rings late, as it may soon drive itself (late_bell.c). The progress thread
+ * (progress.c) is the only one that sleeps on the doorbell; a waiter that has waited long gives the
+ * token back and sleeps on its request's state.
  *
- * While a waiter drives, links would wake the progress thread for nothing at each message: the
- * first time it wakes and finds the token taken it stops watching them ("disarmed"), and watches
- * again when it next gets the token, is rung by a waiter that left work behind, or after REARM_NS.
  * A waiter that leaves output behind rings too, even if its own request has ended: others need it.
  * So does one that leaves something in flight, unless the progress thread has said (`minds`) that
- * it wakes by itself, to look for stalls and lost ranks. A waiter rings late, unless it gives up,
+ * it wakes by itself, to look for what nobody tells. A waiter rings late, unless it gives up,
  * as a thread that waited for one operation often waits for another.
  */
 #include "wait.h"
 
+#include "deaths.h"
 #include "engine/express.h"
 #include "exec/owed_ring.h"
-#include "looks.h"
 #include "patience.h"
 
 #include <assert.h>
@@ -43,12 +40,10 @@
 #define SPINS_PER_LINK_LOOK 8
 /* After so many turns of one driver the progress thread is told to mind what is in flight. */
 #define TURNS_UNMINDED 4096
-/* How long the progress thread goes on looking, in the background, while something is in flight. */
-#define BACKGROUND_US 100
 /* Of all, by a waiter whose request is over. */
 #define LAST_TURNS 4
-#define REARM_NS 100000000
-#define TAKE_TRIES 1000 /* once in that time */
+/* Of a thread that asks for the token, each a yield. */
+#define TAKE_TRIES 1000
 /* A waiter that sleeps looks up now and then, ever less often: a callback that lasts keeps the
  * progress thread from driving, and then the waiter drives, a little at a time. */
 #define SLICE_MS 100
@@ -96,6 +91,18 @@ void horon_token_take(struct horon_context *ctx)
     count_out(&ctx->waiters);
 }
 
+bool horon_token_ask(struct horon_context *ctx)
+{
+    bool got = false;
+    count_in(&ctx->waiters);
+    count_in(&ctx->takers);
+    for (int i = 0; i < TAKE_TRIES && !(got = horon_token_try(ctx)); i++)
+        sched_yield();
+    count_out(&ctx->takers);
+    count_out(&ctx->waiters);
+    return got;
+}
+
 /* The mark of what cannot wait stays until a look at everything has found nothing more: a thread
  * that is rung for it may find the token taken, by one that looks only for what it does itself. */
 bool horon_token_look(struct horon_context *ctx)
@@ -110,9 +117,9 @@ bool horon_token_look(struct horon_context *ctx)
     return moved;
 }
 
-/* Is anything in flight, so that perhaps nobody drives for it? What run.c begins itself is not
- * counted: it is told by the thread that gives the token back before the end of it. */
-static bool any_flies(const struct horon_context *ctx)
+/* What run.c begins itself is not counted: it is told by the thread that gives the token back
+ * before the end of it. */
+bool horon_token_flies(const struct horon_context *ctx)
 {
     return atomic_load_explicit(&ctx->posted, memory_order_relaxed) !=
                atomic_load_explicit(&ctx->landed, memory_order_relaxed) ||
@@ -183,7 +190,7 @@ void horon_token_release_armed(struct horon_context *ctx)
     let_go(ctx, true);
 }
 
-bool horon_context_may_sleep(struct horon_context *ctx)
+bool horon_context_may_be_asleep(struct horon_context *ctx)
 {
     /* a post is sequentially consistent, too, and so comes before this look without a fence */
     return atomic_load_explicit(&own_line(ctx)->wake, memory_order_seq_cst) != 0;
@@ -191,18 +198,15 @@ bool horon_context_may_sleep(struct horon_context *ctx)
 
 void horon_context_notify(struct horon_context *ctx)
 {
-    if (horon_context_may_sleep(ctx) && atomic_exchange(&own_line(ctx)->wake, 0))
+    if (horon_context_may_be_asleep(ctx) && atomic_exchange(&own_line(ctx)->wake, 0))
         horon_doorbell_ring(ctx->doorbell);
 }
 
 /* ---- waiting -------------------------------------------------------------------------------- */
 
-static struct horon_patience patience_of(const struct horon_context *ctx, bool spins,
-                                         int64_t yield_us)
+static struct horon_patience patience_of(const struct horon_context *ctx, bool spins)
 {
-    uint64_t spin = spins ? (uint64_t)ctx->config.spin_us : 0;
-    return (struct horon_patience){.spin_ns = spin * 1000,
-                                   .limit_ns = (spin + (uint64_t)yield_us) * 1000};
+    return horon_patience_of(spins ? ctx->config.spin_us : 0, ctx->config.yield_us);
 }
 
 /* Of a waiter with the token. Whether others want its core it learns from its own yields. */
@@ -210,7 +214,7 @@ static struct horon_patience patience_of_driver(struct horon_context *ctx)
 {
     HORON_ASSERT_OWNER(&ctx->owner);
     const bool spins = !ctx->crowded || horon_yields_may_spin(&ctx->yields);
-    struct horon_patience patience = patience_of(ctx, spins, ctx->config.yield_us);
+    struct horon_patience patience = patience_of(ctx, spins);
     patience.yields = ctx->crowded ? &ctx->yields : NULL;
     return patience;
 }
@@ -257,7 +261,7 @@ static void drive_ordered(struct horon_context *ctx, struct horon_request *reque
         if (moved)
             patience.since_ns = 0;
         if (look) {
-            horon_context_report_deaths(ctx);
+            horon_deaths_report(ctx);
             if (horon_token_look(ctx))
                 patience.since_ns = 0;
             if (horon_request_ended(request))
@@ -347,7 +351,7 @@ static bool drive_turn(struct horon_context *ctx, struct horon_request *request,
     const bool by_flags = request->begun && !request->paired && ctx->boot.topology.host_count == 1;
     if (by_flags && turn % YIELDS_PER_LOOK)
         return horon_engine_advance(request->team, request->in_order);
-    horon_context_report_deaths(ctx);
+    horon_deaths_report(ctx);
     return horon_token_look(ctx);
 }
 
@@ -440,7 +444,7 @@ static void sleep_on(const struct wait *wait, uint64_t deadline_ns, int64_t slic
 /* Looks on while another thread drives. @return true: got the token */
 static bool look_on(struct horon_context *ctx, struct wait *wait, uint64_t deadline_ns)
 {
-    struct horon_patience patience = patience_of(ctx, !ctx->crowded, ctx->config.yield_us);
+    struct horon_patience patience = patience_of(ctx, !ctx->crowded);
     uint64_t now;
     bool got = false;
     if (is_over(wait))
@@ -492,7 +496,7 @@ static horon_status_t wait_until_over(struct horon_context *ctx, struct wait *wa
         sleep_on(wait, deadline, alone ? BUSY_SLICE_MS : slice_ms);
         if (!is_over(wait))
             slept = has_slept(wait);
-        slice_ms = slice_ms < SLICE_MS_MAX ? 2 * slice_ms : SLICE_MS_MAX;
+        slice_ms = alone ? SLICE_MS : slice_ms < SLICE_MS_MAX ? 2 * slice_ms : SLICE_MS_MAX;
     }
 }
 
@@ -509,88 +513,4 @@ horon_status_t horon_context_wait_runs(struct horon_context *ctx,
     if (waited_out)
         *waited_out = wait.waited;
     return status;
-}
-
-/* ---- the progress thread -------------------------------------------------------------------- */
-
-static void drive_background(struct horon_context *ctx)
-{
-    struct horon_patience patience = patience_of(ctx, !ctx->crowded, BACKGROUND_US);
-    uint64_t now;
-    HORON_ASSERT_OWNER(&ctx->owner);
-    for (;;) {
-        horon_context_report_deaths(ctx);
-        /* A link that is tried without asking stays told of: the thread would not sleep, and where
-         * it shares its core with the waiter, that one would not come to take the token. */
-        if (atomic_load(&ctx->waiters))
-            horon_poller_collect(ctx->poller);
-        bool moved = horon_token_look(ctx);
-        if (atomic_load(&ctx->waiters) || horon_life_stops(&ctx->life) ||
-            atomic_load_explicit(&ctx->to_finish, memory_order_relaxed))
-            return;
-        if (moved) {
-            patience.since_ns = 0;
-            continue;
-        }
-        if (horon_engine_in_flight(ctx->engine) > 0 && horon_patience_go_on(&patience, &now))
-            continue;
-        if (!horon_poller_collect(ctx->poller))
-            return;
-    }
-}
-
-static void watch_links(struct horon_context *ctx, bool watch)
-{
-    horon_loop_watch(ctx->loop, ctx->poller_watch, watch ? HORON_LOOP_READ : 0);
-    atomic_store_explicit(&ctx->disarmed, !watch, memory_order_relaxed);
-}
-
-/* A thread that drives one operation after the other would keep the token from it for ever. It
- * gives way soon; another one that has it for long is not waited for. */
-static bool take_to_look(struct horon_context *ctx, uint64_t due_ns)
-{
-    bool got = false;
-    if (!any_flies(ctx) || horon_clock_ns() < due_ns)
-        return false;
-    count_in(&ctx->waiters);
-    count_in(&ctx->takers);
-    for (int i = 0; i < TAKE_TRIES && !(got = horon_token_try(ctx)); i++)
-        sched_yield();
-    count_out(&ctx->takers);
-    count_out(&ctx->waiters);
-    return got;
-}
-
-void *horon_progress_thread(void *arg)
-{
-    struct horon_context *ctx = arg;
-    uint64_t due_ns = 0; /* the next look for what it alone looks for */
-    pthread_setname_np(pthread_self(), "horon");
-    horon_loop_own(ctx->loop);
-    while (!horon_life_stops(&ctx->life)) {
-        int64_t timeout_ns;
-        if (horon_token_try(ctx) || take_to_look(ctx, due_ns)) {
-            drive_background(ctx);
-            timeout_ns = horon_looks_take(ctx);
-            due_ns = horon_clock_ns() + (uint64_t)(timeout_ns < 0 ? REARM_NS : timeout_ns);
-            atomic_store(&ctx->minds, horon_engine_in_flight(ctx->engine) > 0);
-            watch_links(ctx, true);
-            horon_token_release_armed(ctx);
-        } else {
-            const bool minded = atomic_exchange(&ctx->minds, false);
-            atomic_thread_fence(memory_order_seq_cst); /* pairs with slept_through() */
-            if (ctx->woken_by_links)
-                watch_links(ctx, false);
-            const bool minds = minded || any_flies(ctx); /* or the thread that leaves it rings */
-            atomic_store(&ctx->minds, minds);
-            timeout_ns = minds || atomic_load(&ctx->disarmed) ? REARM_NS : -1;
-        }
-        ctx->woken_by_links = false;
-        if (!horon_callbacks_run(ctx))
-            horon_deaths_sleep(ctx, timeout_ns, any_flies(ctx));
-    }
-    if (horon_life_is_forked(&ctx->life)) /* by a callback: the child has no other thread, and */
-        _exit(0);                         /* exit() would do once more what is the parent's */
-    horon_callbacks_run(ctx);
-    return NULL;
 }

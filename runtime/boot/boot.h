@@ -22,7 +22,7 @@
 /** What a rank of this host gave us. */
 struct horon_local_peer {
     int pidfd;  /* readable once the process has ended; -1 for ourselves */
-    long pid;   /* its number in our /proc; 0: not asked for yet (deaths.c), -1: it has none */
+    long pid;   /* its number in our /proc; 0: not known yet (deaths.c), -1: not to be asked */
     int socket; /* proven; closed once the process has ended or called exec(). Memory is passed over
                    it, now or later. Between the leader and each member, else -1 at first */
     int doorbell;           /* eventfd; ours to write, for ourselves to read */

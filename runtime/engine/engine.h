@@ -161,6 +161,8 @@ uint64_t horon_engine_moves(const struct horon_engine *engine, const struct horo
 /** Asks which ranks lack a request, for horon_engine_explain(). @return false: it asks nothing */
 bool horon_engine_ask(struct horon_engine *engine, const struct horon_request *request);
 
+/** Since when the oldest request in flight has been seen to be so; 0: there is none. */
+uint64_t horon_engine_oldest_ns(struct horon_engine *engine);
 /** Logs what has waited for @p warn_ns, again after twice the time, to 16 limits between; fails all
  * if ranks lack what has waited for @p end_ns. 0: never. Call it four times in a limit or more. */
 void horon_engine_watch_stalls(struct horon_engine *engine, uint64_t warn_ns, uint64_t end_ns);

@@ -336,6 +336,22 @@ static void end_stalled(struct horon_engine *engine, const struct horon_request 
     horon_engine_fail(engine, &error);
 }
 
+/* Each becomes the oldest of its team, if those before it end. */
+uint64_t horon_engine_oldest_ns(struct horon_engine *engine)
+{
+    HORON_ASSERT_OWNER(engine->options.owner);
+    const uint64_t now = engine->options.now_ns(engine->options.now_arg);
+    uint64_t oldest_ns = 0;
+    for (struct horon_engine_team *team = engine->job; team; team = team->next) {
+        struct horon_request *request = team->oldest;
+        if (request && !request->since_ns)
+            request->since_ns = now;
+        if (request && (!oldest_ns || request->since_ns < oldest_ns))
+            oldest_ns = request->since_ns;
+    }
+    return oldest_ns;
+}
+
 /* A late rank may hold up thousands: the oldest are told one by one, the rest by their number. */
 void horon_engine_watch_stalls(struct horon_engine *engine, uint64_t warn_ns, uint64_t end_ns)
 {

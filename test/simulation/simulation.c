@@ -16,6 +16,7 @@
 #include "simulation/teams.h"
 
 #include "alloc.h"
+#include "deaths.h"
 #include "engine/engine_state.h"
 
 #include <assert.h>
@@ -346,7 +347,7 @@ static void turn(struct sim_rank *rank)
         return;
     }
     enter(rank);
-    horon_context_report_deaths(&rank->ctx);
+    horon_deaths_report(&rank->ctx);
     bool moved = sim_one_in(sim, 4) && horon_engine_advance(one_team(rank), sim_one_in(sim, 2));
     if (!moved)
         moved = horon_token_look(&rank->ctx);

@@ -48,6 +48,12 @@ static void in_flight(struct horon_engine *engine, struct horon_request *request
     horon_engine_in_flight(engine);
 }
 
+static void oldest_ns(struct horon_engine *engine, struct horon_request *request)
+{
+    (void)request;
+    horon_engine_oldest_ns(engine);
+}
+
 static void leaves_work(struct horon_engine *engine, struct horon_request *request)
 {
     (void)request;
@@ -240,6 +246,7 @@ static const struct call calls[] = {
     {"horon_engine_advance", advance_ordered},
     {"horon_engine_wants", wants},
     {"horon_engine_in_flight", in_flight},
+    {"horon_engine_oldest_ns", oldest_ns},
     {"horon_engine_leaves_work", leaves_work},
     {"horon_engine_local_death", local_death},
     {"horon_team_fail", fail_it},
