@@ -257,12 +257,16 @@ void horon_team_say_stopped(struct horon_engine_team *team, const struct horon_d
             send_stopped(team, rank);
 }
 
+/* A rank that exits because ranks describe an operation differently has heard of it as all do. So
+ * what was decided comes first here, too: the operation fails everywhere for the same reason. */
 static horon_status_t on_abort(struct horon_engine_team *team, struct horon_reader *in)
 {
     struct horon_error why;
     horon_error_read(in, team->engine->membership->topology->size, &why);
     if (!horon_reader_finished(in))
         return HORON_ERR_PROTO;
+    if (!team->failed)
+        horon_team_take_decisions(team);
     horon_team_fail(team, &why);
     return HORON_OK;
 }
@@ -495,8 +499,10 @@ HORON_SELDOM static void heed_abort(struct horon_engine_team *team)
 {
     const int job_size = team->engine->membership->topology->size;
     struct horon_error error;
-    if (!team->failed && horon_host_aborted(team->host, job_size, &error))
-        horon_team_fail(team, &error);
+    if (team->failed || !horon_host_aborted(team->host, job_size, &error))
+        return;
+    horon_team_take_decisions(team);
+    horon_team_fail(team, &error);
 }
 
 /* If one left because the job failed, peers on other hosts must hear the reason before they hear of

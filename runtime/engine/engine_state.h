@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inside of an engine, shared by the files of this folder. README.md says what each is for.
- */
+/* The inside of an engine, shared by the files of this folder (README.md). */
 #ifndef HORON_ENGINE_STATE_H
 #define HORON_ENGINE_STATE_H
 
@@ -130,6 +129,7 @@ static inline bool horon_lane_advance(struct horon_engine_team *team, struct hor
 }
 /** Sends what the coordinator says, and turns its decisions into work. */
 bool horon_team_coordinate(struct horon_engine_team *team);
+void horon_team_take_decisions(struct horon_engine_team *); /* likewise, before all is ended */
 /** Work that is done, or given up: batches are kept for the next ones. */
 void horon_work_recycle(struct horon_engine *engine, struct horon_work *work);
 void horon_work_free(struct horon_work *work); /* one of the pool */

@@ -287,6 +287,13 @@ static bool take_batches(struct horon_engine_team *team)
     return moved;
 }
 
+void horon_team_take_decisions(struct horon_engine_team *team)
+{
+    if (horon_coordinator_flush(team->coordinator, false) == HORON_OK)
+        horon_team_send_coordinator(team);
+    take_batches(team);
+}
+
 /* Is a control message for a rank of this host not sent yet? */
 static bool is_behind(const struct horon_engine_team *team)
 {

@@ -401,6 +401,14 @@ void horon_team_give_arenas(struct horon_engine_team *team, uint8_t *const *aren
         horon_team_lacks_memory(team, "no memory for the channels of a team");
 }
 
+/* What a rank of this host said before it failed came over its link, and may lie there. */
+static void check_left(struct horon_engine_team *team)
+{
+    if (atomic_load_explicit(&horon_host_aborts(team->host)->claimed, memory_order_acquire))
+        horon_engine_move_links(team->engine);
+    horon_team_check_left(team);
+}
+
 bool horon_team_progress(struct horon_engine_team *team)
 {
     if (team->failed)
@@ -409,13 +417,13 @@ bool horon_team_progress(struct horon_engine_team *team)
     if (team->state != HORON_TEAM_READY)
         want_arenas(team);
     if (team->departures.any || !team->oldest)
-        horon_team_check_left(team); /* before an operation meets a link that is gone */
+        check_left(team); /* before an operation meets a link that is gone */
     for (int i = 0; i < HORON_LANE_COUNT && !team->failed; i++)
         moved |= horon_lane_advance(team, &team->lanes[i]);
     if (!team->failed && team->messages.first)
         moved |= horon_team_move_messages(team);
     if (!team->failed && team->oldest)
-        horon_team_check_left(team);
+        check_left(team);
     return moved;
 }
 

@@ -402,6 +402,39 @@ static void turn_alone(struct world *world, int rank, int turns)
         horon_engine_progress(world->ranks[rank].engine);
 }
 
+/* A rank hears that all describe a tensor differently, and exits. The others hear both at once, and
+ * are told what the program did wrong. (Behind a relay the word of the exit, which goes through the
+ * host's memory, may be faster than the decision, which goes over a link.) */
+static void test_departures_by_an_exit_do_not_hide_what_was_decided(void **state)
+{
+    static const int hosts[][3] = {{3}, {1, 1, 1}};
+    (void)state;
+    for (int way = 0; way < 2; way++) {
+        double data[3] = {0};
+        struct horon_request *requests[3];
+        struct world *world = world_create(hosts[way], way == 0 ? 1 : 3, NULL, 1);
+        for (int rank = 0; rank < 3; rank++)
+            requests[rank] =
+                submit_named(world, rank, "x", rank ? HORON_FLOAT64 : HORON_INT64, &data[rank]);
+        for (int round = 0; round < 8; round++)
+            for (int rank = 2; rank > 0; rank--)
+                turn_alone(world, rank, 1);
+        for (int turns = 0; turns < 100 && atomic_load(&requests[0]->state) != HORON_REQUEST_ENDED;
+             turns++)
+            turn_alone(world, 0, 1);
+        assert_int_equal(requests[0]->status, HORON_ERR_MISMATCH);
+        horon_engine_exit(world->ranks[0].engine, "an exception");
+        turn_alone(world, 0, 8);
+        assert_true(world_turn_until(world, &requests[1], 2));
+        for (int rank = 0; rank < 3; rank++) {
+            assert_int_equal(requests[rank]->status, HORON_ERR_MISMATCH);
+            assert_int_equal(requests[rank]->blame.cause, HORON_CAUSE_DESCRIPTION);
+            world_release(requests[rank]);
+        }
+        world_destroy(world);
+    }
+}
+
 /* The decision about one tensor, that rank 0 leaves, and the end of the link come all at once.
  * Rank 1 waits for another tensor besides, which rank 0 never gives, and has a third one to tell
  * when it looks: it looks again before it has taken what was decided. */
@@ -453,6 +486,7 @@ int main(void)
         cmocka_unit_test(test_departures_pass_on_what_was_decided),
         cmocka_unit_test(test_departures_are_not_needed_to_pass_on_what_was_decided),
         cmocka_unit_test(test_departures_take_back_nothing_that_was_decided),
+        cmocka_unit_test(test_departures_by_an_exit_do_not_hide_what_was_decided),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
