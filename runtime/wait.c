@@ -223,9 +223,13 @@ static horon_status_t refuse_in_flight(struct horon_request *request)
     horon_context_explain(ctx, request, &explained);
     if (horon_request_ended(request))
         return HORON_OK;
-    last_name[0] = last_host[0] = 0;
-    return horon_error_set(&last_error, HORON_ERR_INVALID, "%s is still in flight: %s",
-                           explained.what, explained.why);
+    last_host[0] = 0;
+    horon_thread_error_name(request->op.name);
+    horon_error_set(&last_error, HORON_ERR_INVALID, "%s is still in flight: %s", explained.what,
+                    explained.why);
+    horon_error_blame(&last_error, HORON_CAUSE_TIME_LIMIT, ctx->boot.topology.rank,
+                      explained.awaited);
+    return HORON_ERR_INVALID;
 }
 
 horon_status_t horon_request_failure(const horon_request_t *req, horon_failure_t *failure_out)

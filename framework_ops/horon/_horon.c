@@ -75,6 +75,15 @@ PyObject *horon_py_raise_closed(struct horon_py_state *state, const char *text)
     return raise_as(state->internal_error, &failure);
 }
 
+PyObject *horon_py_raise_late(const char *text)
+{
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    failure.status = HORON_ERR_TIMEOUT;
+    failure.cause = HORON_CAUSE_TIME_LIMIT;
+    failure.text = text;
+    return raise_as(PyExc_TimeoutError, &failure);
+}
+
 PyObject *horon_py_raise_refused(struct horon_py_state *state, horon_status_t status,
                                  const horon_context_t *handle)
 {

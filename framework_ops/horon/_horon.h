@@ -107,6 +107,8 @@ PyObject *horon_py_raise_refused(struct horon_py_state *state, horon_status_t st
                                  const horon_context_t *handle);
 /* Of a context that this process has shut down. */
 PyObject *horon_py_raise_closed(struct horon_py_state *state, const char *text);
+/** A TimeoutError: the limit of a wait has passed. @return NULL */
+PyObject *horon_py_raise_late(const char *text);
 
 /* Describes any tensor-like object; -1 with an exception. @p tensor->keep is the caller's then. If
  * not @p kept, its framework keeps the elements where they are, or refuses (a conjugated one). */

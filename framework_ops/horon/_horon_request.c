@@ -209,7 +209,7 @@ static horon_status_t wait_for_end(struct horon_py_request *request, int64_t dea
             break;
         if (deadline_ms >= 0 && now_ms() >= deadline_ms && !context->closing) {
             if (polls)
-                PyErr_SetString(PyExc_TimeoutError, "the operation is still in flight");
+                horon_py_raise_late("the operation is still in flight");
             else
                 status = raise_late(context, handle);
             break;

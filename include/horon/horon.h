@@ -698,7 +698,8 @@ HORON_API const char *horon_request_error(const horon_request_t *req);
  * @param failure_out its strings are valid as long as the text of horon_request_error()
  * @return OK, also if the request did not fail | ERR_INVALID, it has not ended, and
  * horon_last_error() says what it waits for, which other ranks are asked for 50 ms, unless in a
- * callback; or struct_bytes is no size of failure_out | ERR_FORKED
+ * callback (horon_last_failure(): HORON_CAUSE_TIME_LIMIT, and the rank that is awaited); or
+ * struct_bytes is no size of failure_out | ERR_FORKED
  */
 HORON_API horon_status_t horon_request_failure(const horon_request_t *req,
                                                horon_failure_t *failure_out);

@@ -405,6 +405,11 @@ static void test_calls_failure_of_what_is_in_flight_says_what_it_waits_for(void 
                  1 - rank, horon_host_name(duo.ctx[0], 0));
         if (rank == 0) /* which decides, and so has no need to ask */
             assert_string_equal(horon_last_error(duo.ctx[rank]), expected);
+        assert_int_equal(horon_last_failure(duo.ctx[rank], &failure), HORON_OK);
+        assert_int_equal(failure.cause, HORON_CAUSE_TIME_LIMIT);
+        assert_int_equal(failure.rank, rank);
+        assert_int_equal(failure.other_rank, 1 - rank);
+        assert_string_equal(failure.name, "late");
         assert_memory_equal(horon_last_error(duo.ctx[rank]), expected, strlen(still));
         horon_request_t *other = duo_submit(duo.ctx[1 - rank], "late", &x[1 - rank]);
         duo_expect_end(other, HORON_OK);

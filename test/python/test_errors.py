@@ -245,11 +245,14 @@ def rank_timeout():
     if horon.rank() == 0:
         handle = horon.allreduce_async(1.0, name="late", op=horon.Sum)
         assert not handle.poll()
-        with pytest.raises(TimeoutError, match=r"late' is still in flight: .* rank 1 "):
+        with pytest.raises(TimeoutError, match=r"late' is still in flight: .* rank 1 ") as caught:
             horon.synchronize(handle, 0.06)
+        assert (caught.value.cause, caught.value.name) == ("TIME_LIMIT", "allreduce.late")
+        assert (caught.value.rank, caught.value.other_rank) == (0, 1)
         for timeout in (0.01, 0, -1.0, float("-inf")):  # what is left of a limit may be below 0
-            with pytest.raises(TimeoutError, match="the operation is still in flight"):
+            with pytest.raises(TimeoutError, match="the operation is still in flight") as caught:
                 horon.synchronize(handle, timeout)
+            assert caught.value.cause == "TIME_LIMIT"
         long = horon.allreduce_async(1.0, name="\u00e9" * 200, op=horon.Sum)
         with pytest.raises(TimeoutError, match="is still in flight"):  # cut within a character
             horon.synchronize(long, 0.06)
