@@ -9,6 +9,7 @@
 #include "engine/request.h"
 #include "multi/duo.h"
 
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <sys/resource.h>
@@ -18,66 +19,92 @@
 
 #define LOOK_NS UINT64_C(700000000)
 
-/* What was submitted is taken from the mailbox first. */
-static void look_with_token(struct horon_context *ctx)
+/* When it looks next, and what it looks at, is the progress thread's: so the tests run there, as
+ * the callback of an operation. */
+struct scene {
+    struct horon_context *ctx;
+    void (*play)(struct scene *scene);
+    horon_request_t *late; /* in flight, for the other rank does not give it; or NULL */
+    sem_t played;
+};
+
+static void call_back(void *arg, horon_request_t *request, horon_status_t status)
 {
-    (void)horon_token_look(ctx);
-    horon_deaths_look(ctx);
+    struct scene *scene = arg;
+    (void)request;
+    assert_int_equal(status, HORON_OK);
+    horon_token_take(scene->ctx);
+    (void)horon_token_look(scene->ctx); /* what was submitted is taken from the mailbox */
+    scene->play(scene);
+    horon_token_release(scene->ctx);
+    sem_post(&scene->played);
 }
 
-static void end_it(horon_request_t *request)
+static void play(void (*what)(struct scene *scene), bool late)
 {
-    assert_int_equal(horon_cancel(request), HORON_OK);
-    assert_int_equal(horon_wait(request, HORON_HOST_DONE, DUO_DEADLINE_S * 1000),
-                     HORON_ERR_CANCELLED);
-    horon_release(request);
+    const char *const settings[] = {"STALL_WARN=0", NULL};
+    float x = 1, y[2] = {0};
+    struct duo duo;
+    duo_make(&duo, settings);
+    struct scene scene = {.ctx = duo.ctx[0], .play = what};
+    sem_init(&scene.played, 0, 0);
+    if (late)
+        scene.late = duo_submit(duo.ctx[0], "late", &x);
+    horon_request_t *go[2];
+    for (int rank = 0; rank < 2; rank++) {
+        horon_descriptor_t desc = duo_sum("go", &y[rank]);
+        desc.callback = rank == 0 ? call_back : NULL;
+        desc.callback_arg = &scene;
+        assert_int_equal(horon_submit(duo.ctx[rank], &desc, &go[rank]), HORON_OK);
+    }
+    while (sem_wait(&scene.played) != 0)
+        continue;
+    for (int rank = 0; rank < 2; rank++)
+        duo_expect_end(go[rank], HORON_OK);
+    if (late) {
+        assert_int_equal(horon_cancel(scene.late), HORON_OK);
+        duo_expect_end(scene.late, HORON_ERR_CANCELLED);
+    }
+    duo_end(&duo);
+    sem_destroy(&scene.played);
+}
+
+static void find_nothing_in_flight(struct scene *scene)
+{
+    horon_deaths_look(scene->ctx);
+    assert_true(scene->ctx->deaths_look_ns == UINT64_MAX);
+}
+
+static void find_what_is_late(struct scene *scene)
+{
+    struct horon_context *ctx = scene->ctx;
+    horon_deaths_look(ctx);
+    const uint64_t since_ns = scene->late->since_ns, looked_ns = ctx->deaths_looked_ns;
+    assert_true(since_ns > 0);
+    assert_true(ctx->deaths_look_ns == (since_ns > looked_ns ? since_ns : looked_ns) + LOOK_NS);
+    scene->late->since_ns = 1;
+    ctx->deaths_looked_ns = 1;
+    horon_deaths_look(ctx);
+    assert_true(ctx->deaths_looked_ns > since_ns);
+    assert_true(ctx->deaths_look_ns == ctx->deaths_looked_ns + LOOK_NS);
 }
 
 static void test_deaths_look_is_due_when_the_oldest_operation_is_late(void **state)
 {
-    const char *const settings[] = {"STALL_WARN=0", NULL};
-    struct duo duo;
-    float x = 1;
     (void)state;
-    duo_make(&duo, settings);
-    struct horon_context *ctx = duo.ctx[0];
-    horon_token_take(ctx);
-    look_with_token(ctx);
-    assert_true(ctx->deaths_look_ns == UINT64_MAX); /* nothing is in flight */
-    horon_token_release(ctx);
-    horon_request_t *request = duo_submit(ctx, "x", &x);
-    horon_token_take(ctx);
-    look_with_token(ctx);
-    const uint64_t since_ns = request->since_ns, looked_ns = ctx->deaths_looked_ns;
-    assert_true(since_ns > 0);
-    assert_true(ctx->deaths_look_ns == (since_ns > looked_ns ? since_ns : looked_ns) + LOOK_NS);
-    request->since_ns = 1;
-    ctx->deaths_looked_ns = 1;
-    look_with_token(ctx);
-    assert_true(ctx->deaths_looked_ns > since_ns);
-    assert_true(ctx->deaths_look_ns == ctx->deaths_looked_ns + LOOK_NS);
-    horon_token_release(ctx);
-    end_it(request);
-    duo_end(&duo);
+    play(find_nothing_in_flight, false);
+    play(find_what_is_late, true);
 }
 
 /* No descriptor is left for it; later one is. */
-static void test_deaths_look_that_could_not_be_made_is_made_again(void **state)
+static void look_twice(struct scene *scene)
 {
-    const char *const settings[] = {"STALL_WARN=0", NULL};
+    struct horon_context *ctx = scene->ctx;
     struct rlimit before, low;
-    struct duo duo;
-    float x = 1;
-    (void)state;
-    duo_make(&duo, settings);
-    struct horon_context *ctx = duo.ctx[0];
-    horon_request_t *request = duo_submit(ctx, "x", &x);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     low = before;
     low.rlim_cur = 3;
-    horon_token_take(ctx);
-    look_with_token(ctx);
-    request->since_ns = 1;
+    scene->late->since_ns = 1;
     ctx->deaths_looked_ns = 1;
     ctx->boot.local[1].pid = 0;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
@@ -88,9 +115,12 @@ static void test_deaths_look_that_could_not_be_made_is_made_again(void **state)
     ctx->deaths_looked_ns = 1;
     horon_deaths_look(ctx);
     assert_int_equal(ctx->boot.local[1].pid, getpid()); /* that of both ranks */
-    horon_token_release(ctx);
-    end_it(request);
-    duo_end(&duo);
+}
+
+static void test_deaths_look_that_could_not_be_made_is_made_again(void **state)
+{
+    (void)state;
+    play(look_twice, true);
 }
 
 int main(void)

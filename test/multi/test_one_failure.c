@@ -45,7 +45,10 @@ static void be_refused(horon_context_t *ctx, void *arg, struct job_report *repor
     RANK_MUST(horon_submit(ctx, &desc, &request) == HORON_OK);
     expect_last(ctx, HORON_OK, HORON_CAUSE_NONE, -1, "", report);
     RANK_MUST(horon_request_failure(request, &failure) == HORON_ERR_INVALID); /* in flight */
-    expect_last(ctx, HORON_ERR_INVALID, HORON_CAUSE_ARGUMENT, -1, "", report);
+    RANK_MUST(horon_last_failure(ctx, &failure) == HORON_OK);
+    RANK_MUST(failure.cause == HORON_CAUSE_TIME_LIMIT && failure.rank == horon_rank(ctx));
+    RANK_MUST(failure.other_rank == 1 - horon_rank(ctx) && strcmp(failure.name, own) == 0);
+    RANK_MUST(strcmp(failure.host, horon_host_name(ctx, 0)) == 0);
     RANK_MUST(horon_submit(ctx, &desc, &second) == HORON_ERR_DUPLICATE);
     expect_last(ctx, HORON_ERR_DUPLICATE, HORON_CAUSE_ARGUMENT, -1, own, report);
     desc.name = horon_rank(ctx) == 0 ? "more of 0" : "more of 1"; /* else it might end at once */
