@@ -279,14 +279,25 @@ static bool sends(const struct horon_request *message)
 
 /* Of so many calls that run messages one turns everything. */
 #define CALLS_PER_LOOK 64
-/* How often a thread asks for what comes within a moment; one that shares its core asks once. */
+/* How often a thread asks for what comes within a moment. One that shares its core lets others run
+ * before it asks again: the sender may be among them. */
 #define EXPRESS_TURNS 200
+#define EXPRESS_YIELDS 4
+
+static void wait_a_moment(bool spins)
+{
+    if (spins)
+        horon_cpu_relax();
+    else
+        sched_yield();
+}
 
 static horon_status_t receive_express(struct horon_context *ctx, struct horon_request *receive)
 {
     const bool spins = !ctx->crowded || horon_yields_may_spin(&ctx->yields);
     horon_status_t status = horon_express_expect(ctx->engine, receive);
-    for (int left = spins ? EXPRESS_TURNS : 1; status == HORON_IN_PROGRESS; horon_cpu_relax()) {
+    for (int left = spins ? EXPRESS_TURNS : EXPRESS_YIELDS; status == HORON_IN_PROGRESS;
+         wait_a_moment(spins)) {
         status = horon_express_receive(ctx->engine, receive);
         if (status != HORON_IN_PROGRESS)
             break;
