@@ -13,9 +13,11 @@ void horon_deaths_lost(struct horon_context *ctx, int local_rank);
 void horon_deaths_watch(struct horon_context *ctx);
 /** With the token: tells the engine whose process on this host has ended since it was last told. */
 void horon_deaths_report(struct horon_context *ctx);
-/** With the token: looks for processes that write a core file, if it is time to. */
+/** With the token: looks for processes that write a core file, if it is time to. Thread: the
+ * progress thread, whose it is when it looks. */
 void horon_deaths_look(struct horon_context *ctx);
-/** As horon_loop_sleep(), and looks in time; what is found ends the sleep. No token is needed. */
+/** As horon_loop_sleep(), and looks in time; what is found ends the sleep. Thread: likewise,
+ * without the token. */
 void horon_deaths_sleep(struct horon_context *ctx, int64_t timeout_ns);
 
 #endif

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
-What is lost between hosts is noticed, by name, on every rank, and by the way that is in time: the
-end of a process by what the kernel says, silence by PEER_TIMEOUT, which each text says. How long it
-took is told, not tested: that a machine is busy is no finding. One layout a run: the argument says
-on which host each rank is.
+What is lost between hosts is noticed in time, by name, on every rank, and by the way that is in
+time: the end of a process by what the kernel says, silence by PEER_TIMEOUT, which each text says.
+A sanitizer's build has more time. One layout a run: the argument says on which host each rank is.
 """
 
 import os
@@ -21,7 +20,9 @@ import tap  # noqa: E402
 
 PEER_TIMEOUT = 2.0
 NEVER = 2 * ranks.DEADLINE  # a PEER_TIMEOUT that no rank lives to see
-MUCH = 10  # times PEER_TIMEOUT: what tells silence that was noticed in time from a look by chance
+PATIENCE = float(os.environ.get("HORON_TEST_PATIENCE", "1"))  # more under a sanitizer
+SLACK = 1.5 * PATIENCE  # the kernel's timers, and two cores for all ranks
+AT_ONCE = 1.0 * PATIENCE
 LAYOUT = [int(host) for host in sys.argv[1].split(",")]
 LAST_HOST = max(LAYOUT)
 MISMATCH = -4
@@ -38,9 +39,9 @@ def named_ranks(text):
     return {int(rank) for rank in re.findall(rf"\brank (\d+) \({re.escape(HOST)}\)", text)}
 
 
-def assert_all_failed(job, begun, ranks_left, lost, how):
-    """Each of @p ranks_left failed, naming one of @p lost(rank), and noticed it by @p how.
-    @return after how many seconds the last one knew"""
+def assert_all_failed(job, begun, limit, ranks_left, lost, how):
+    """Each of @p ranks_left failed within @p limit seconds, naming one of @p lost(rank), and
+    noticed it by @p how."""
     failures = job.failures(ranks_left)
     for rank, failure in failures.items():
         assert failure.status == PEER_LOST, (rank, failure)
@@ -48,7 +49,7 @@ def assert_all_failed(job, begun, ranks_left, lost, how):
         assert how in failure.text, (rank, failure)
     took = max(failure.when for failure in failures.values()) - begun
     print(f"{', '.join(job.words)}: all knew within {took:.2f} s")
-    return took
+    assert took < limit, f"{took} s: {failures}"
 
 
 def check_unplug(words, unplugged):
@@ -61,14 +62,14 @@ def check_unplug(words, unplugged):
             assert set(statuses) == {1}, statuses
             cut_off = ranks_on(LAYOUT, unplugged)
             others = [rank for rank in range(len(LAYOUT)) if rank not in cut_off]
-            took = assert_all_failed(
+            assert_all_failed(
                 job,
                 begun,
+                PEER_TIMEOUT + SLACK,
                 range(len(LAYOUT)),
                 lambda rank: others if rank in cut_off else cut_off,
                 f"did not answer for {PEER_TIMEOUT:.1f} s",
             )
-            assert took < MUCH * PEER_TIMEOUT, took
 
 
 def test_failures_unplugged_during_traffic():
@@ -100,7 +101,9 @@ def check_kill(words, victim):
             statuses = job.end()
             assert statuses[victim] == -signal.SIGKILL
             others = [rank for rank in range(len(LAYOUT)) if rank != victim]
-            assert_all_failed(job, begun, others, lambda rank: [victim], "without leaving the job")
+            assert_all_failed(
+                job, begun, AT_ONCE, others, lambda rank: [victim], "without leaving the job"
+            )
             for rank in others:
                 assert named_ranks(job.failures([rank])[rank].text) == {victim}, rank
 
