@@ -338,13 +338,27 @@ static bool is_over(struct wait *wait)
     return wait->left == 0;
 }
 
+/* How many of those waited for, from the first on, are messages of one set that have not ended: one
+ * or two, as what a rank sends and gets at the same time. */
+static size_t messages_of(const struct wait *wait)
+{
+    const struct horon_request *first = wait->requests[0];
+    if (wait->left < 2 || !may_follow(wait, wait->requests[1]))
+        return 1;
+    const struct horon_request *second = wait->requests[1];
+    const bool joins = second->paired && second->team == first->team;
+    return joins && !horon_request_ended(second) ? 2 : 1;
+}
+
 /* A turn of all, or, mostly, only of what the request waits for: once it has begun, the other ranks
  * of this host say by flags how far they are, and a rank that looks at all else sees them late. A
- * message has no flags, but a link. */
-static bool drive_turn(struct horon_context *ctx, struct horon_request *request, unsigned turn)
+ * message has no flags, but a link, and so has the one that it is exchanged for. */
+static bool drive_turn(struct horon_context *ctx, const struct wait *wait, unsigned turn)
 {
+    const struct horon_request *request = wait->requests[0];
     if (request->paired && turn % YIELDS_PER_LOOK) {
-        const horon_status_t moved = horon_engine_move_message(ctx->engine, request);
+        const horon_status_t moved =
+            horon_engine_move_messages(ctx->engine, wait->requests, messages_of(wait));
         if (moved != HORON_AGAIN)
             return moved == HORON_IN_PROGRESS;
     }
@@ -378,7 +392,7 @@ static void drive(struct horon_context *ctx, struct wait *wait, uint64_t deadlin
     uint64_t now;
     assert(wait->requests[0]->context == ctx || wait->requests[0]->nobodys);
     for (unsigned turn = 1; !is_over(wait); turn++) {
-        bool moved = drive_turn(ctx, wait->requests[0], turn);
+        bool moved = drive_turn(ctx, wait, turn);
         have_minded(ctx, turn);
         if (atomic_load_explicit(&ctx->takers, memory_order_relaxed))
             return;

@@ -193,17 +193,28 @@ horon_status_t horon_engine_on_announced(void *arg, int peer, struct horon_mux_a
 
 /* ---- in flight ------------------------------------------------------------------------------ */
 
-horon_status_t horon_engine_move_message(struct horon_engine *engine, struct horon_request *message)
+horon_status_t horon_engine_move_messages(struct horon_engine *engine,
+                                          struct horon_request *const *messages, size_t n)
 {
+    struct horon_engine_team *team = messages[0]->team;
+    bool wants = false, moved = false;
     HORON_ASSERT_OWNER(engine->options.owner);
-    const struct horon_mux *mux = mux_of(message);
-    if (!is_in_memory(mux) || horon_engine_has_post(engine))
+    if (horon_engine_has_post(engine))
         return HORON_AGAIN;
-    if (!horon_mux_wants_turn(mux))
+    for (size_t i = 0; i < n; i++) {
+        const struct horon_mux *mux = mux_of(messages[i]);
+        assert(messages[i]->team == team);
+        if (!is_in_memory(mux))
+            return HORON_AGAIN;
+        wants |= horon_mux_wants_turn(mux);
+    }
+    if (!wants)
         return HORON_OK;
-    if (horon_engine_in_flight(engine) > 1) /* a receive from another rank, say, moves, too */
+    if (horon_engine_in_flight(engine) > n) /* something else moves, too */
         return HORON_AGAIN;
     horon_events_turn(engine->events);
-    const bool moved = horon_engine_move_link(engine, message->message.peer);
-    return horon_team_move_messages(message->team) || moved ? HORON_IN_PROGRESS : HORON_OK;
+    for (size_t i = 0; i < n; i++)
+        if (is_in_memory(mux_of(messages[i])) && horon_mux_wants_turn(mux_of(messages[i])))
+            moved |= horon_engine_move_link(engine, messages[i]->message.peer);
+    return horon_team_move_messages(team) || moved ? HORON_IN_PROGRESS : HORON_OK;
 }

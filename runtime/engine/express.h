@@ -24,10 +24,11 @@ horon_status_t horon_express_receive(struct horon_engine *engine, struct horon_r
 /** Awaits it no more. */
 void horon_express_withdraw(struct horon_request *receive);
 
-/** A turn of a message's link alone. @return OK, nothing moved | IN_PROGRESS, something did |
- * AGAIN, a turn of everything is due */
-horon_status_t horon_engine_move_message(struct horon_engine *engine,
-                                         struct horon_request *message);
+/** A turn of the links of messages alone, which are of one team and have not ended. All of them are
+ * looked at: a thread that waits for the end of its send has a receive to move meanwhile.
+ * @return OK, nothing moved | IN_PROGRESS, something did | AGAIN, a turn of everything is due */
+horon_status_t horon_engine_move_messages(struct horon_engine *engine,
+                                          struct horon_request *const *messages, size_t n);
 
 /** A message has come. @return was it awaited, and was it taken? */
 bool horon_express_take(struct horon_engine_team *team, const struct horon_offer *offer,

@@ -371,6 +371,63 @@ static void test_express_leaves_callbacks_to_the_long_way(void **state)
     release(send, HORON_OK);
 }
 
+static bool has_ended(struct horon_request *request)
+{
+    return (atomic_load(&request->state) & HORON_REQUEST_STATE_MASK) == HORON_REQUEST_ENDED;
+}
+
+static void go_on(const struct bed *bed, int rank)
+{
+    while (horon_engine_progress(engine_of(bed, rank)))
+        ;
+}
+
+/* Rank 0 sends to 1, which is late, and gets what 2 sends. */
+static void exchange_with_two(struct bed *three, bool apart)
+{
+    static uint8_t long_in[BYTES_MAX], long_out[BYTES_MAX], in[8], out[8];
+    const horon_descriptor_t descs[] = {
+        message(HORON_SEND, 1, 1, long_in, BYTES_MAX), message(HORON_RECV, 2, 1, out, 8),
+        message(HORON_SEND, 0, 1, in, 8), message(HORON_RECV, 0, 1, long_out, BYTES_MAX)};
+    static const int ranks[] = {0, 0, 2, 1};
+    struct horon_request *all[4];
+    memset(long_in, 1 + apart, sizeof long_in);
+    memset(in, 1 + apart, sizeof in);
+    for (int i = 0; i < 4; i++)
+        all[i] = make(three, ranks[i], &descs[i]);
+    horon_engine_start_now(engine_of(three, 0), all, 2);
+    if (apart)
+        go_on(three, 0); /* its send is announced, and it has nothing more to do for it */
+    horon_engine_start_now(engine_of(three, 2), &all[2], 1);
+    if (apart) {
+        go_on(three, 2);
+        for (int turns = 0; turns < 2; turns++)
+            (void)horon_engine_move_messages(engine_of(three, 0), all, 2);
+        assert_true(has_ended(all[1]));
+        assert_false(has_ended(all[0]));
+    }
+    horon_engine_start_now(engine_of(three, 1), &all[3], 1);
+    assert_true(world_turn_until(three->world, all, 4));
+    for (int i = 0; i < 4; i++)
+        release(all[i], HORON_OK);
+    assert_int_equal(out[7], 1 + apart);
+    assert_int_equal(long_out[BYTES_MAX - 1], 1 + apart);
+}
+
+/* A thread that waits for the end of a send moves what its rank gets of another one meanwhile,
+ * without a turn of everything. */
+static void test_express_links_of_all_that_is_waited_for_are_turned(void **state)
+{
+    static const int hosts[] = {3};
+    struct bed *three = calloc(1, sizeof *three);
+    (void)state;
+    three->world = world_create(hosts, 1, NULL, 1);
+    exchange_with_two(three, false); /* makes the links */
+    exchange_with_two(three, true);
+    world_destroy(three->world);
+    free(three);
+}
+
 static void test_express_receive_from_a_rank_that_ends_fails_the_long_way(void **state)
 {
     struct bed *bed = *state;
@@ -399,6 +456,7 @@ int main(void)
         TEST(test_express_waits_for_what_is_in_flight),
         TEST(test_express_send_that_goes_in_part_is_in_flight),
         TEST(test_express_leaves_callbacks_to_the_long_way),
+        TEST(test_express_links_of_all_that_is_waited_for_are_turned),
         TEST(test_express_receive_from_a_rank_that_ends_fails_the_long_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
