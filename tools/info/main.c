@@ -32,16 +32,17 @@ static int refuse(const char *word)
 
 static void print_features(FILE *to)
 {
-    static const char *const names[] = {
-        "allreduce", "broadcast",     "allgather", "barrier", "alltoall", "gather",
-        "scatter",   "reducescatter", "reduce",    "send",    "recv",     "persistent",
-        "in_order",  "process_sets",  "join",      "shm",     "tcp",      "timeline",
-        "cuda",      "nccl",          "mpi",       "gloo"};
+    static const char *const others[] = {"persistent", "in_order", "process_sets", "join",
+                                         "shm",        "tcp",      "timeline",     "cuda",
+                                         "nccl",       "mpi",      "gloo"};
+    const size_t count = HORON_VERB_COUNT + sizeof others / sizeof others[0];
     char yes[256] = "", no[256] = "";
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        char *list = horon_feature(names[i]) ? yes : no;
+    for (size_t i = 0; i < count; i++) {
+        const char *name =
+            i < HORON_VERB_COUNT ? horon_verb_name((horon_verb_t)i) : others[i - HORON_VERB_COUNT];
+        char *list = horon_feature(name) ? yes : no;
         size_t used = strlen(list);
-        snprintf(list + used, sizeof yes - used, "%s%s", used ? " " : "", names[i]);
+        snprintf(list + used, sizeof yes - used, "%s%s", used ? " " : "", name);
     }
     horon_info_row(to, "has", "%s", yes);
     horon_info_row(to, "has not", "%s", no[0] ? no : "-");
