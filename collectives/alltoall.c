@@ -17,7 +17,7 @@
  * alltoall_runs.c.
  *
  * An output is written once all that give to this rank have entered; on one host root of a small
- * scatter waits for nobody. What a rank says that it gives is what is taken of it: on this host it
+ * scatter waits for nobody. Of a rank as many rows are taken as it has said: on this host its entry
  * is read once, and a link refuses data of another length.
  *
  * Of a gather on one host a rank has done its part when its rows lie in its small slot: it leaves,

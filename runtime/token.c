@@ -6,10 +6,10 @@
  *
  * Invariant: the wake word of this rank is 0 while the token is held, and says what to ring for
  * while it is free. Releasing stores the word, fences, and looks once more: a post or a peer's flag
- * that came before is seen by that look, and what makes a later one sees the word and rings. A
- * thread that submits rings late, as it may soon drive itself (late_bell.c). The progress thread
- * (progress.c) is the only one that sleeps on the doorbell; a waiter that has waited long gives the
- * token back and sleeps on its request's state.
+ * that came before is seen by that look, and the thread or rank that makes a later one sees the
+ * word and rings. A thread that submits rings late, as it may soon drive itself (late_bell.c). The
+ * progress thread (progress.c) is the only one that sleeps on the doorbell; a waiter that has
+ * waited long gives the token back and sleeps on its request's state.
  *
  * A waiter that leaves output behind rings too, even if its own request has ended: others need it.
  * So does one that leaves something in flight, unless the progress thread has said (`minds`) that
