@@ -287,8 +287,11 @@ static bool take_batches(struct horon_engine_team *team)
     return moved;
 }
 
+/* A rank that leaves has ended its requests, and those that own them may have freed them. */
 void horon_team_take_decisions(struct horon_engine_team *team)
 {
+    if (team->engine->leaving)
+        return;
     if (horon_coordinator_flush(team->coordinator, false) == HORON_OK)
         horon_team_send_coordinator(team);
     take_batches(team);

@@ -403,34 +403,77 @@ static void turn_alone(struct world *world, int rank, int turns)
 }
 
 /* A rank hears that all describe a tensor differently, and exits. The others hear both at once, and
- * are told what the program did wrong. (Behind a relay the word of the exit, which goes through the
- * host's memory, may be faster than the decision, which goes over a link.) */
+ * are told what the program did wrong; also if they hear first that its process has ended. (Behind
+ * a relay the word of the exit, which goes through the host's memory, may be faster than the
+ * decision, which goes over a link.) */
+static void exit_by_a_mismatch(const int *hosts, int host_count, bool dies)
+{
+    double data[3] = {0};
+    struct horon_request *requests[3];
+    struct world *world = world_create(hosts, host_count, NULL, 1);
+    for (int rank = 0; rank < 3; rank++)
+        requests[rank] =
+            submit_named(world, rank, "x", rank ? HORON_FLOAT64 : HORON_INT64, &data[rank]);
+    for (int round = 0; round < 8; round++)
+        for (int rank = 2; rank > 0; rank--)
+            turn_alone(world, rank, 1);
+    for (int turns = 0; turns < 100 && atomic_load(&requests[0]->state) != HORON_REQUEST_ENDED;
+         turns++)
+        turn_alone(world, 0, 1);
+    assert_int_equal(requests[0]->status, HORON_ERR_MISMATCH);
+    horon_engine_exit(world->ranks[0].engine, "an exception");
+    turn_alone(world, 0, 8);
+    for (int rank = 1; dies && rank < 3; rank++)
+        horon_engine_local_death(world->ranks[rank].engine, 0, true, "its process ended");
+    assert_true(world_turn_until(world, &requests[1], 2));
+    for (int rank = 0; rank < 3; rank++) {
+        assert_int_equal(requests[rank]->status, HORON_ERR_MISMATCH);
+        assert_int_equal(requests[rank]->blame.cause, HORON_CAUSE_DESCRIPTION);
+        world_release(requests[rank]);
+    }
+    world_destroy(world);
+}
+
 static void test_departures_by_an_exit_do_not_hide_what_was_decided(void **state)
 {
-    static const int hosts[][3] = {{3}, {1, 1, 1}};
+    static const int one[] = {3}, three[] = {1, 1, 1};
     (void)state;
-    for (int way = 0; way < 2; way++) {
+    exit_by_a_mismatch(one, 1, false);
+    exit_by_a_mismatch(one, 1, true);
+    exit_by_a_mismatch(three, 3, false);
+}
+
+/* Rank 1 leaves with a tensor in flight, of which it has let go. While it stays to say goodbye it
+ * hears what was decided about the tensor, and that rank 2 exits. */
+static void test_departures_leave_alone_what_has_ended_with_them(void **state)
+{
+    static const int one[] = {3}, three[] = {1, 1, 1};
+    (void)state;
+    for (int way = 0; way < 4; way++) {
+        const bool keeps = way & 2;
         double data[3] = {0};
         struct horon_request *requests[3];
-        struct world *world = world_create(hosts[way], way == 0 ? 1 : 3, NULL, 1);
+        struct world *world = world_create(way & 1 ? one : three, way & 1 ? 1 : 3, NULL, 1);
         for (int rank = 0; rank < 3; rank++)
-            requests[rank] =
-                submit_named(world, rank, "x", rank ? HORON_FLOAT64 : HORON_INT64, &data[rank]);
+            requests[rank] = submit_named(world, rank, "x", HORON_FLOAT64, &data[rank]);
         for (int round = 0; round < 8; round++)
             for (int rank = 2; rank > 0; rank--)
                 turn_alone(world, rank, 1);
-        for (int turns = 0; turns < 100 && atomic_load(&requests[0]->state) != HORON_REQUEST_ENDED;
-             turns++)
-            turn_alone(world, 0, 1);
-        assert_int_equal(requests[0]->status, HORON_ERR_MISMATCH);
-        horon_engine_exit(world->ranks[0].engine, "an exception");
-        turn_alone(world, 0, 8);
-        assert_true(world_turn_until(world, &requests[1], 2));
-        for (int rank = 0; rank < 3; rank++) {
-            assert_int_equal(requests[rank]->status, HORON_ERR_MISMATCH);
-            assert_int_equal(requests[rank]->blame.cause, HORON_CAUSE_DESCRIPTION);
-            world_release(requests[rank]);
+        turn_alone(world, 0, 8); /* decides */
+        if (!keeps)
+            world_release(requests[1]);
+        horon_engine_leave(world->ranks[1].engine); /* the tensor has ended here */
+        horon_engine_exit(world->ranks[2].engine, "an exception");
+        for (int rank = 2; rank >= 0; rank -= 2)
+            turn_alone(world, rank, 8);
+        turn_alone(world, 1, 8);
+        if (keeps) {
+            assert_int_equal(requests[1]->status, HORON_ERR_CLOSED);
+            assert_false(requests[1]->begun);
+            world_release(requests[1]);
         }
+        world_release(requests[0]);
+        world_release(requests[2]);
         world_destroy(world);
     }
 }
@@ -483,6 +526,7 @@ int main(void)
         cmocka_unit_test(test_departures_without_a_goodbye_are_for_the_reason_that_was_posted),
         cmocka_unit_test(test_departures_end_what_waits_for_a_rank_that_has_failed_for_them),
         cmocka_unit_test(test_departures_do_not_hide_a_broken_promise),
+        cmocka_unit_test(test_departures_leave_alone_what_has_ended_with_them),
         cmocka_unit_test(test_departures_pass_on_what_was_decided),
         cmocka_unit_test(test_departures_are_not_needed_to_pass_on_what_was_decided),
         cmocka_unit_test(test_departures_take_back_nothing_that_was_decided),
