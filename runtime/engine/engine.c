@@ -429,11 +429,26 @@ bool horon_engine_misses_rank(const struct horon_engine *engine)
     return gone;
 }
 
+/* What a rank of this host said before it failed came over its link, and may lie there: a death is
+ * told before the links have their turn. */
+static void hear_what_failed(struct horon_engine *engine)
+{
+    for (struct horon_engine_team *team = engine->job; team; team = team->next) {
+        if (!horon_team_is_bound(team) ||
+            !atomic_load_explicit(&horon_host_aborts(team->host)->claimed, memory_order_acquire))
+            continue;
+        horon_engine_move_links(engine);
+        return;
+    }
+}
+
 void horon_engine_local_death(struct horon_engine *engine, int local_rank, bool ended,
                               const char *how)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
     engine->saw_end |= ended;
+    if (!engine->leaving)
+        hear_what_failed(engine);
     const struct horon_membership *membership = engine->membership;
     const int rank = horon_topology_rank_here(membership->topology, local_rank);
     membership->gone[rank] = true;

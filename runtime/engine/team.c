@@ -402,11 +402,13 @@ void horon_team_give_arenas(struct horon_engine_team *team, uint8_t *const *aren
 }
 
 /* What a rank of this host said before it failed came over its link, and may lie there. */
-static void check_left(struct horon_engine_team *team)
+static bool check_left(struct horon_engine_team *team)
 {
+    bool moved = false;
     if (atomic_load_explicit(&horon_host_aborts(team->host)->claimed, memory_order_acquire))
-        horon_engine_move_links(team->engine);
+        moved = horon_engine_move_links(team->engine);
     horon_team_check_left(team);
+    return moved;
 }
 
 bool horon_team_progress(struct horon_engine_team *team)
@@ -417,13 +419,13 @@ bool horon_team_progress(struct horon_engine_team *team)
     if (team->state != HORON_TEAM_READY)
         want_arenas(team);
     if (team->departures.any || !team->oldest)
-        check_left(team); /* before an operation meets a link that is gone */
+        moved |= check_left(team); /* before an operation meets a link that is gone */
     for (int i = 0; i < HORON_LANE_COUNT && !team->failed; i++)
         moved |= horon_lane_advance(team, &team->lanes[i]);
     if (!team->failed && team->messages.first)
         moved |= horon_team_move_messages(team);
     if (!team->failed && team->oldest)
-        check_left(team);
+        moved |= check_left(team);
     return moved;
 }
 
