@@ -162,6 +162,6 @@ void horon_deaths_sleep(struct horon_context *ctx, int64_t timeout_ns)
         const uint64_t until_ns = looks ? ctx->deaths_look_ns : end_ns;
         const int64_t left_ns = until_ns > now ? (int64_t)(until_ns - now) : 0;
         ends = horon_loop_sleep(ctx->loop, until_ns == UINT64_MAX ? -1 : left_ns) || !looks ||
-               (horon_clock_ns() >= until_ns && look(ctx));
+               (horon_clock_ns() >= until_ns && (look(ctx) || !horon_token_flies(ctx)));
     }
 }

@@ -4,6 +4,7 @@
  * one look could not be made. That such a rank is named: test_kill.c.
  */
 #undef NDEBUG
+#include "clock.h"
 #include "context_state.h"
 #include "deaths.h"
 #include "engine/request.h"
@@ -123,11 +124,30 @@ static void test_deaths_look_that_could_not_be_made_is_made_again(void **state)
     play(look_twice, true);
 }
 
+/* The operation that was late has ended, and the thread that waited for it has seen that. */
+static void sleep_when_it_is_over(struct scene *scene)
+{
+    struct horon_context *ctx = scene->ctx;
+    ctx->deaths_look_ns = horon_clock_ns();
+    horon_token_release(ctx);
+    horon_deaths_sleep(ctx, -1); /* until there is something to do: to find that nothing is late */
+    horon_token_take(ctx);
+    horon_deaths_look(ctx);
+    assert_true(ctx->deaths_look_ns == UINT64_MAX);
+}
+
+static void test_deaths_are_not_looked_for_when_all_is_over(void **state)
+{
+    (void)state;
+    play(sleep_when_it_is_over, false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_deaths_look_is_due_when_the_oldest_operation_is_late),
         cmocka_unit_test(test_deaths_look_that_could_not_be_made_is_made_again),
+        cmocka_unit_test(test_deaths_are_not_looked_for_when_all_is_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
