@@ -18,6 +18,7 @@
 #include <assert.h>
 #include <sched.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Ended, called back, and let go of by the engine: it may be freed. */
@@ -101,6 +102,8 @@ void horon_context_explain(struct horon_context *ctx, struct horon_request *requ
         horon_engine_explain(ctx->engine, request, explained_out->why, sizeof explained_out->why);
         explained_out->awaited = horon_engine_awaited(ctx->engine, request);
     }
+    if (request->op.name)
+        snprintf(explained_out->name, sizeof explained_out->name, "%s", request->op.name);
     horon_token_release(ctx);
 }
 

@@ -224,7 +224,7 @@ static horon_status_t refuse_in_flight(struct horon_request *request)
     if (horon_request_ended(request))
         return HORON_OK;
     last_host[0] = 0;
-    horon_thread_error_name(request->op.name);
+    horon_thread_error_name(explained.name);
     horon_error_set(&last_error, HORON_ERR_INVALID, "%s is still in flight: %s", explained.what,
                     explained.why);
     horon_error_blame(&last_error, HORON_CAUSE_TIME_LIMIT, ctx->boot.topology.rank,

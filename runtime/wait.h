@@ -31,7 +31,8 @@ static inline horon_status_t horon_context_wait(struct horon_context *ctx,
 /** An operation in flight, and what it waits for. */
 struct horon_explained {
     char what[128 + HORON_NAME_BYTES_MAX], why[HORON_ERROR_TEXT_BYTES / 2];
-    int awaited; /* the rank; -1: not known */
+    char name[HORON_NAME_BYTES_MAX + 1]; /* a thread that drives may give it its number meanwhile */
+    int awaited;                         /* the rank; -1: not known */
 };
 
 /** Asks the other ranks, too, which takes a moment. Thread: any but the progress thread; run.c. */

@@ -418,6 +418,47 @@ static void test_calls_failure_of_what_is_in_flight_says_what_it_waits_for(void 
     duo_end(&duo);
 }
 
+/* ---- in flight, and asked about by one thread while another one drives
+ * --------------------------- */
+
+static horon_request_t *submit_barrier(horon_context_t *ctx)
+{
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    horon_request_t *request;
+    desc.verb = HORON_BARRIER;
+    assert_int_equal(horon_submit(ctx, &desc, &request), HORON_OK);
+    return request;
+}
+
+/* Until it has ended. */
+static void *ask_again_and_again(void *arg)
+{
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    while (horon_request_failure(arg, &failure) != HORON_OK)
+        continue;
+    return NULL;
+}
+
+/* An operation without a name is given a number by the thread that drives, once the one before it
+ * has ended. The thread sanitizer sees who reads it. */
+static void test_calls_failure_of_what_is_numbered_meanwhile(void **state)
+{
+    struct duo duo;
+    (void)state;
+    duo_make(&duo, NULL);
+    for (int round = 0; round < 10; round++) {
+        pthread_t thread;
+        horon_request_t *first = submit_barrier(duo.ctx[0]), *second = submit_barrier(duo.ctx[0]);
+        assert_int_equal(pthread_create(&thread, NULL, ask_again_and_again, second), 0);
+        duo_expect_end(submit_barrier(duo.ctx[1]), HORON_OK);
+        duo_expect_end(first, HORON_OK);
+        duo_expect_end(submit_barrier(duo.ctx[1]), HORON_OK);
+        assert_int_equal(pthread_join(thread, NULL), 0);
+        duo_expect_end(second, HORON_OK);
+    }
+    duo_end(&duo);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -433,6 +474,7 @@ int main(void)
         cmocka_unit_test(test_calls_without_a_place_for_the_request_are_refused),
         cmocka_unit_test(test_calls_after_a_failure_are_refused_by_name),
         cmocka_unit_test(test_calls_failure_of_what_is_in_flight_says_what_it_waits_for),
+        cmocka_unit_test(test_calls_failure_of_what_is_numbered_meanwhile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
