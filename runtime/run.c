@@ -299,15 +299,15 @@ static horon_status_t receive_express(struct horon_context *ctx, struct horon_re
 {
     const bool spins = !ctx->crowded || horon_yields_may_spin(&ctx->yields);
     horon_status_t status = horon_express_expect(ctx->engine, receive);
-    for (int left = spins ? EXPRESS_TURNS : EXPRESS_YIELDS; status == HORON_IN_PROGRESS;
-         wait_a_moment(spins)) {
+    for (int left = spins ? EXPRESS_TURNS : EXPRESS_YIELDS; status == HORON_IN_PROGRESS; left--) {
         status = horon_express_receive(ctx->engine, receive);
         if (status != HORON_IN_PROGRESS)
             break;
-        if (--left > 0 && !atomic_load_explicit(&ctx->takers, memory_order_relaxed))
-            continue;
-        horon_express_withdraw(receive);
-        status = HORON_AGAIN;
+        if (left <= 1 || atomic_load_explicit(&ctx->takers, memory_order_relaxed)) {
+            horon_express_withdraw(receive);
+            return HORON_AGAIN;
+        }
+        wait_a_moment(spins);
     }
     return status;
 }
