@@ -13,23 +13,34 @@
  * There everybody reads the carriers' slots. Small ones travel whole between the first ranks of the
  * hosts, and are published in a result slot.
  *
+ * Of two ranks on one host the other reads what is neither small nor long where it lies, in root's
+ * input (exec/lent.h). Root stays until it has.
+ *
  * A rank meets one other before it waits for anything else, since ranks that began something else
  * may never do that: root on root's host, elsewhere the first rank, which compares with its peers.
+ * Root meets all of its host if it has to wait for them at all.
  */
 #include "exec/exchange.h"
+#include "exec/lent.h"
 #include "exec/walk.h"
 
 #include <string.h>
 
-/* Of a chunk that the others begin with. */
+/* Of a chunk that the others begin with. Where there is more than one of them, root fills the next
+ * one meanwhile: that is faster than one copy. */
 enum { EARLY_BYTES_MIN = 128 << 10 };
 
 struct broadcast {
     bool small;
+    bool reads; /* the other of two ranks reads root's input where it lies */
     bool is_root, on_root_host;
+    /* Root waits for those of its host before it is over: until they read, or make room. So it can
+     * see as well whether all have begun the same, before anything else. */
+    bool stays;
     int above; /* local rank that this one meets, perhaps itself */
     struct horon_exchange exchange;
     struct horon_cursor post_at, out_at;
+    struct horon_lent lent;
 };
 
 static struct broadcast *state_of(const struct horon_channel *channel)
@@ -40,8 +51,7 @@ static struct broadcast *state_of(const struct horon_channel *channel)
 
 static size_t state_bytes(const struct horon_team *team)
 {
-    (void)team;
-    return sizeof(struct broadcast);
+    return sizeof(struct broadcast) + horon_lent_table_bytes(team);
 }
 
 static void init(void *memory, const struct horon_team *team)
@@ -49,6 +59,23 @@ static void init(void *memory, const struct horon_team *team)
     struct broadcast *state = memory;
     (void)team;
     state->exchange = (struct horon_exchange){.op = HORON_SUM};
+    state->lent.parts = (struct horon_lent_part *)(void *)(state + 1);
+}
+
+/* Both ranks say the same: they know as much of the operation, also one that has joined. */
+static bool may_be_read(const struct horon_channel *channel, size_t bytes)
+{
+    return channel->team->size == 2 && bytes <= EARLY_BYTES_MIN &&
+           horon_lent_serves(channel, bytes);
+}
+
+static size_t most_chunk_bytes(const struct horon_channel *channel)
+{
+    const size_t bytes = channel->host->shape.chunk_bytes;
+    return channel->team->host_count > 1
+               ? bytes
+               : horon_pipeline_early_chunk(channel->count * channel->element_bytes,
+                                            EARLY_BYTES_MIN, bytes);
 }
 
 static void begin(struct horon_channel *channel)
@@ -59,8 +86,10 @@ static void begin(struct horon_channel *channel)
     assert(root >= 0);
     assert(root < team->size);
     const int host = team->host_of[root];
-    state->small =
-        (size_t)channel->count * channel->element_bytes <= horon_channel_small_limit(channel);
+    const size_t bytes = (size_t)channel->count * channel->element_bytes;
+    state->small = bytes <= horon_channel_small_limit(channel);
+    state->reads = !state->small && may_be_read(channel, bytes);
+    state->stays = state->reads || bytes > HORON_SLOTS * most_chunk_bytes(channel);
     state->is_root = team->rank == root;
     state->on_root_host = team->host == host;
     state->above = state->on_root_host ? team->local_rank_of[root] : 0;
@@ -80,6 +109,12 @@ static void enter(struct horon_channel *channel)
         horon_cursor_copy_in(
             channel, &cursor, 0, channel->count,
             horon_phase_place(channel, (size_t)channel->count * channel->element_bytes));
+    if (state->reads) {
+        struct horon_lent_input offer = {0};
+        if (channel->op->part_count == 1)
+            offer = horon_lent_offer(channel, channel->op->parts[0].src);
+        memcpy(horon_phase_place(channel, sizeof offer), &offer, sizeof offer);
+    }
     for (size_t i = 0; i < channel->op->part_count; i++) { /* root's output, if it has its own */
         const struct horon_part *part = &channel->op->parts[i];
         if (part->dst && part->dst != part->src && part->count)
@@ -94,7 +129,8 @@ static horon_status_t entered(struct horon_channel *channel, struct horon_error 
     const bool sends = channel->team->host_count > 1 && channel->team->local_rank == 0;
     if (state->is_root && state->small && !sends)
         return HORON_OK;
-    return horon_phase_meet(channel, state->above);
+    return horon_phase_meet(channel,
+                            state->is_root && state->stays ? HORON_MEET_ALL : state->above);
 }
 
 /* ---- small ---------------------------------------------------------------------------------- */
@@ -233,14 +269,21 @@ static horon_status_t out(struct horon_channel *channel, uint64_t chunk, struct 
     return HORON_OK;
 }
 
-/* Does root owe it, or wait itself until another rank of the host has what was in the slot? */
-static bool root_owes(const struct horon_channel *channel, uint64_t chunk)
+/* Does root wait for that rank of its host, to begin, or to have what was in the slot? */
+static bool root_awaits(const struct horon_channel *channel, int local, uint64_t chunk)
 {
     const struct broadcast *state = state_of(channel);
-    if (horon_pipeline_has_posted(channel, state->above, chunk))
+    return local != state->above && ((state->stays && horon_phase_misses(channel, local)) ||
+                                     horon_pipeline_keeps_slot(channel, local, chunk));
+}
+
+/* Does root owe it, and wait for nobody itself? */
+static bool root_owes(const struct horon_channel *channel, uint64_t chunk)
+{
+    if (horon_pipeline_has_posted(channel, state_of(channel)->above, chunk))
         return false;
     for (int local = 0; local < channel->team->local_size; local++)
-        if (local != state->above && horon_pipeline_keeps_slot(channel, local, chunk))
+        if (root_awaits(channel, local, chunk))
             return false;
     return true;
 }
@@ -257,6 +300,8 @@ static bool waits_for(const struct horon_channel *channel, int rank)
     if (state->on_root_host && local == state->above && next < pipeline->chunks &&
         root_owes(channel, next))
         return true;
+    if (state->on_root_host && state->stays && horon_phase_misses(channel, local))
+        return true;
     return horon_pipeline_is_last(channel, local);
 }
 
@@ -272,18 +317,53 @@ static const struct horon_pipeline_ops chunks = {
     .waits_for = waits_for,
 };
 
+static horon_status_t begin_chunks(struct horon_channel *channel)
+{
+    struct broadcast *state = state_of(channel);
+    state->post_at = state->out_at = (struct horon_cursor){0};
+    return horon_pipeline_begin(channel, &chunks, channel->count, channel->element_bytes,
+                                most_chunk_bytes(channel));
+}
+
+/* ---- where it lies --------------------------------------------------------------------------- */
+
+/* If root offers it: of several tensors it does not. */
+static horon_status_t begin_to_read(struct horon_channel *channel)
+{
+    struct broadcast *state = state_of(channel);
+    struct horon_lent_part *part = &state->lent.parts[state->above];
+    struct horon_lent_input offer;
+    memcpy(&offer, horon_channel_data(channel, state->above), sizeof offer);
+    state->reads = offer.at != 0;
+    if (!state->reads)
+        return begin_chunks(channel);
+    memset(state->lent.parts, 0, horon_lent_table_bytes(channel->team));
+    if (!state->is_root && !channel->op->drops) {
+        part->offer = offer;
+        part->bytes = channel->count * channel->element_bytes;
+        part->to = channel->op->parts[0].dst;
+    }
+    return horon_lent_begin(channel, &state->lent, false);
+}
+
 static horon_status_t met(struct horon_channel *channel, struct horon_error *error)
 {
     (void)error;
-    struct broadcast *state = state_of(channel);
+    const struct broadcast *state = state_of(channel);
     if (state->small)
         return small_met(channel);
-    state->post_at = state->out_at = (struct horon_cursor){0};
-    size_t bytes = channel->host->shape.chunk_bytes;
-    if (channel->team->host_count == 1)
-        bytes = horon_pipeline_early_chunk(channel->count * channel->element_bytes, EARLY_BYTES_MIN,
-                                           bytes);
-    return horon_pipeline_begin(channel, &chunks, channel->count, channel->element_bytes, bytes);
+    return state->reads ? begin_to_read(channel) : begin_chunks(channel);
+}
+
+/* Root's input could not be read: it goes through slots. */
+static horon_status_t piped(struct horon_channel *channel, struct horon_error *error)
+{
+    struct broadcast *state = state_of(channel);
+    (void)error;
+    if (!state->reads || !state->lent.refused)
+        return HORON_OK;
+    state->reads = false;
+    return begin_chunks(channel);
 }
 
 const struct horon_verb_ops horon_broadcast_ops = {
@@ -295,7 +375,7 @@ const struct horon_verb_ops horon_broadcast_ops = {
     .met = met,
     .exchanged = small_exchanged,
     .published = small_published,
-    .piped = horon_phase_done,
+    .piped = piped,
     .settle = horon_phase_settled,
     .reach = HORON_LINKS_REACH_OUTPUTS_ALONE,
 };

@@ -152,9 +152,9 @@ static const struct horon_config_row rows[] = {
      .doc =
          "From so many bytes on, what one rank of a host gets of another is read where it lies, in "
          "messages (those above NET_EAGER_BYTES, if that is less) and, on one host, in a scatter, "
-         "an all-to-all, and an allgather or a short gather of two ranks. Only if the system lets "
-         "these processes read each other's memory; 0: never. A page that does not come, as of a "
-         "file out of reach, keeps its reader, too, whatever the time limit."},
+         "an all-to-all, and an allgather or a short gather or broadcast of two ranks. Only if the "
+         "system lets these processes read each other's memory; 0: never. A page that does not "
+         "come, as of a file out of reach, keeps its reader, too, whatever the time limit."},
     {.name = "SHM_SMALL_BYTES",
      .type = HORON_CONFIG_BYTES,
      .offset = AT(shm_small_bytes),

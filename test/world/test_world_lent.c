@@ -23,6 +23,7 @@ enum { RANKS_MAX = 4, COUNT = 5000, OPS_MAX = 3 };
 struct scene {
     struct world *world;
     horon_verb_t verb;
+    int root;
     uint64_t total;                           /* elements of an output */
     int32_t in[RANKS_MAX][RANKS_MAX * COUNT]; /* of an all-to-all, COUNT for each */
     int32_t out[RANKS_MAX][RANKS_MAX * COUNT];
@@ -72,6 +73,7 @@ static void submit(int number)
             scene.in[rank][i] = value(rank, i, number);
         memset(scene.out[rank], 0, sizeof scene.out[rank]);
         desc.verb = scene.verb;
+        desc.root = scene.root;
         desc.flags = HORON_IN_ORDER;
         desc.dtype = HORON_INT32;
         const bool for_each = scene.verb == HORON_ALLTOALL || scene.verb == HORON_SCATTER;
@@ -85,7 +87,7 @@ static void submit(int number)
 
 static int output_of(int rank)
 {
-    if (scene.verb == HORON_SCATTER)
+    if (scene.verb == HORON_SCATTER || scene.verb == HORON_BROADCAST)
         return COUNT;
     return scene.verb == HORON_GATHER && rank != 0 ? 0 : (int)scene.total;
 }
@@ -94,6 +96,8 @@ static int32_t expected(int rank, int at, int number)
 {
     if (scene.verb == HORON_SCATTER)
         return value(0, rank * COUNT + at, number);
+    if (scene.verb == HORON_BROADCAST)
+        return value(scene.root, at, number);
     const int first = scene.verb == HORON_ALLTOALL ? rank * COUNT : 0;
     return value(at / COUNT, first + at % COUNT, number);
 }
@@ -130,6 +134,9 @@ static void test_lent_is_what_is_long_and_all_read_at_once(void **state)
     expect_reads(3, HORON_GATHER, "SHM_LEND_BYTES=1", 0);
     expect_reads(3, HORON_SCATTER, "SHM_LEND_BYTES=20000", 2);
     expect_reads(3, HORON_SCATTER, "SHM_LEND_BYTES=20001", 0);
+    expect_reads(2, HORON_BROADCAST, "SHM_LEND_BYTES=20000", 1);
+    expect_reads(2, HORON_BROADCAST, "SHM_LEND_BYTES=20001", 0);
+    expect_reads(3, HORON_BROADCAST, "SHM_LEND_BYTES=1", 0);
     expect_reads(2, HORON_ALLTOALL, "SHM_LEND_BYTES=20000", 2);
     expect_reads(4, HORON_ALLTOALL, "SHM_LEND_BYTES=20000", 4 * 3);
     expect_reads(4, HORON_ALLTOALL, "SHM_LEND_BYTES=20001", 0);
@@ -142,11 +149,8 @@ static void test_lent_goes_through_slots_where_the_system_refuses(void **state)
         int size;
         horon_verb_t verb;
         int all; /* reads of one operation */
-    } cases[] = {{2, HORON_ALLGATHER, 2},
-                 {2, HORON_GATHER, 1},
-                 {3, HORON_SCATTER, 2},
-                 {2, HORON_ALLTOALL, 2},
-                 {4, HORON_ALLTOALL, 12}};
+    } cases[] = {{2, HORON_ALLGATHER, 2}, {2, HORON_GATHER, 1},   {3, HORON_SCATTER, 2},
+                 {2, HORON_BROADCAST, 1}, {2, HORON_ALLTOALL, 2}, {4, HORON_ALLTOALL, 12}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const int all = cases[i].all;
@@ -248,14 +252,16 @@ static void give_up(struct scene *there)
 /* What a rank reads of one that has given up meanwhile is not taken for its input. */
 static void test_lent_input_of_a_rank_that_gave_up_is_not_taken(void **state)
 {
-    static const horon_verb_t verbs[] = {HORON_ALLGATHER, HORON_ALLTOALL};
+    static const horon_verb_t verbs[] = {HORON_ALLGATHER, HORON_ALLTOALL, HORON_BROADCAST};
     (void)state;
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < 3; i++) {
         begin(2, verbs[i], "SHM_LEND_BYTES=1");
+        scene.root = verbs[i] == HORON_BROADCAST;
         submit(1);
         horon_engine_progress(scene.world->ranks[0].engine); /* it enters */
-        while (reads == 0) /* and has read; so rank 0 waits for nobody when it has */
-            horon_engine_progress(scene.world->ranks[1].engine);
+        while (horon_engine_progress(scene.world->ranks[1].engine))
+            ; /* it has read what it gets; so rank 0 waits for nobody when it has */
+        assert_int_equal(reads, verbs[i] != HORON_BROADCAST);
         before_read = give_up;
         while (before_read)
             horon_engine_progress(scene.world->ranks[0].engine);
@@ -263,6 +269,78 @@ static void test_lent_input_of_a_rank_that_gave_up_is_not_taken(void **state)
         for (int rank = 0; rank < 2; rank++) {
             assert_int_equal(scene.requests[rank]->status, HORON_ERR_CANCELLED);
             world_release(scene.requests[rank]);
+        }
+        world_destroy(scene.world);
+    }
+}
+
+static struct horon_request *submit_broadcast(int rank, const char *name, int root, uint64_t count)
+{
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = HORON_BROADCAST;
+    desc.name = name;
+    desc.flags = name ? 0 : HORON_IN_ORDER;
+    desc.dtype = HORON_INT32;
+    desc.root = root;
+    desc.count = count;
+    desc.src = scene.in[rank];
+    desc.dst = scene.out[rank];
+    return world_submit(scene.world, rank, &desc);
+}
+
+static void expect_end(struct horon_request **requests, size_t n)
+{
+    assert_true(world_turn_until(scene.world, requests, n));
+    for (size_t i = 0; i < n; i++) {
+        assert_int_equal(requests[i]->status, HORON_OK);
+        world_release(requests[i]);
+    }
+}
+
+/* It knows the size of a batch and not of what tensors it is. */
+static void test_lent_broadcasts_beside_a_rank_that_has_joined_stay_in_step(void **state)
+{
+    static const char *const names[] = {"a", "b", "c"};
+    (void)state;
+    for (size_t tensors = 1; tensors <= 3; tensors++) {
+        begin(2, HORON_BROADCAST, "SHM_LEND_BYTES=1");
+        struct horon_request *joins[2], *requests[3];
+        joins[1] = world_join(scene.world, 1, horon_engine_job(scene.world->ranks[1].engine));
+        for (int turns = 0; turns < 20; turns++)
+            for (int rank = 0; rank < 2; rank++)
+                horon_engine_progress(scene.world->ranks[rank].engine);
+        for (size_t i = 0; i < tensors; i++)
+            requests[i] = submit_broadcast(0, names[i], 0, i == 0 ? COUNT : 100);
+        expect_end(requests, tensors);
+        assert_int_equal(reads, 0); /* nobody wants it */
+        joins[0] = world_join(scene.world, 0, horon_engine_job(scene.world->ranks[0].engine));
+        expect_end(joins, 2);
+        for (int number = 1; number <= 3; number++)
+            run(number);
+        assert_int_equal(reads, 3);
+        world_destroy(scene.world);
+    }
+}
+
+/* Each of two ranks takes itself for root, and one of them has done its part when it has said so.
+ * The other one waits for it: by its input, or, with 0 bytes lent, for room in its slots. */
+static void test_broadcast_of_two_roots_is_a_mismatch(void **state)
+{
+    static const char *const settings[] = {"SHM_LEND_BYTES=1", "SHM_LEND_BYTES=0"};
+    (void)state;
+    for (int way = 0; way < 4; way++) {
+        const int stays = way % 2;
+        struct horon_request *requests[4];
+        begin(2, HORON_BROADCAST, settings[way / 2]);
+        for (int rank = 0; rank < 2; rank++)
+            requests[rank] = submit_broadcast(rank, NULL, rank, rank == stays ? COUNT : 10);
+        for (int rank = 0; rank < 2; rank++)
+            requests[2 + rank] = submit_broadcast(rank, NULL, 0, COUNT);
+        assert_true(world_turn_until(scene.world, requests, 4));
+        for (int i = 0; i < 4; i++) {
+            if (i != 1 - stays)
+                assert_int_equal(requests[i]->status, HORON_ERR_MISMATCH);
+            world_release(requests[i]);
         }
         world_destroy(scene.world);
     }
@@ -276,6 +354,8 @@ int main(void)
         cmocka_unit_test(test_lent_is_nothing_where_the_output_takes_the_inputs_place),
         cmocka_unit_test(test_lent_input_that_another_rank_still_reads_moves),
         cmocka_unit_test(test_lent_input_of_a_rank_that_gave_up_is_not_taken),
+        cmocka_unit_test(test_lent_broadcasts_beside_a_rank_that_has_joined_stay_in_step),
+        cmocka_unit_test(test_broadcast_of_two_roots_is_a_mismatch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
