@@ -440,7 +440,7 @@ static void *ask_again_and_again(void *arg)
 }
 
 /* An operation without a name is given a number by the thread that drives, once the one before it
- * has ended. The thread sanitizer sees who reads it. */
+ * has ended. The thread sanitizer sees which thread reads it. */
 static void test_calls_failure_of_what_is_numbered_meanwhile(void **state)
 {
     struct duo duo;
