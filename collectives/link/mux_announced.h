@@ -13,6 +13,10 @@ struct horon_mux_announced {
                    transfer */
 };
 
+/** The next turn that reads does so once, and no further than a frame of @p bytes reaches: what
+ * lies behind a message that is awaited stays on the link, for those that await it. */
+void horon_mux_read_one(struct horon_mux *mux, size_t bytes);
+
 /** Would a short send of @p bytes ask for credit, although something has come that may say that its
  * peer has room again? Then a turn comes first. */
 bool horon_mux_lacks_room(const struct horon_mux *mux, size_t bytes);

@@ -70,6 +70,7 @@ struct horon_mux_rx {
     struct horon_transfer *transfer;
     struct horon_mux_record *record;
     size_t staged_begin, staged_end;
+    size_t read_max;       /* of the turn that is next, which reads once; 0: as much as comes */
     size_t buffered_bytes; /* eager room of arrivals in use */
     uint32_t buffered_transfers;
     uint32_t wants, credits;                     /* records of these kinds */

@@ -533,19 +533,29 @@ static int read_vector(struct horon_mux_rx *rx, struct iovec vector[2], size_t *
         if (rx->body_left >= RX_LONG_BODY_BYTES)
             ahead = HORON_MUX_HEADER_BYTES;
     }
-    vector[count++] =
-        (struct iovec){.iov_base = rx->staging + rx->staged_end, .iov_len = ahead - rx->staged_end};
+    size_t room = ahead - rx->staged_end;
+    if (rx->read_max > 0 && rx->read_max < room)
+        room = rx->read_max;
+    vector[count++] = (struct iovec){.iov_base = rx->staging + rx->staged_end, .iov_len = room};
     return count;
+}
+
+void horon_mux_read_one(struct horon_mux *mux, size_t bytes)
+{
+    HORON_ASSERT_OWNER(mux->options.owner);
+    mux->rx.read_max = HORON_MUX_HEADER_BYTES + bytes;
 }
 
 horon_status_t horon_mux_rx_progress(struct horon_mux *mux, bool *moved_out,
                                      struct horon_error *error)
 {
     struct horon_mux_rx *rx = &mux->rx;
-    for (int i = 0; i < RX_TURN_READS; i++) {
+    const int reads = rx->read_max > 0 ? 1 : RX_TURN_READS;
+    for (int i = 0; i < reads; i++) {
         struct iovec vector[2];
         size_t direct = 0, got = 0;
         const int count = read_vector(rx, vector, &direct);
+        rx->read_max = 0;
         const size_t asked = vector[0].iov_len + (count > 1 ? vector[1].iov_len : 0);
         horon_status_t status = mux->link->ops->recv(mux->link, vector, count, &got, error);
         if (status == HORON_AGAIN)

@@ -15,6 +15,9 @@
 #include "engine/messages.h"
 #include "exec/owed_ring.h"
 
+/* Read in one turn at most, so that the caller can see to others. */
+#define FRAMES_A_TURN 16
+
 static struct horon_mux *mux_of(const struct horon_request *message)
 {
     const int peer = message->message.peer;
@@ -125,21 +128,33 @@ bool horon_express_take(struct horon_engine_team *team, const struct horon_offer
     return true;
 }
 
+/* Is it awaited yet, and on that link? */
+static bool is_awaited(const struct horon_request *receive, const struct horon_mux *mux)
+{
+    const struct horon_engine_team *team = receive->team;
+    return team->messages.awaited == receive && !team->failed && mux_of(receive) == mux;
+}
+
 horon_status_t horon_express_receive(struct horon_engine *engine, struct horon_request *receive)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
-    struct horon_engine_team *team = receive->team;
-    const struct horon_mux *mux = mux_of(receive);
+    struct horon_mux *mux = mux_of(receive);
+    const size_t bytes =
+        (size_t)receive->op.count * horon_dtype_bytes((horon_dtype_t)receive->op.agreed.dtype);
     if (!horon_mux_wants_turn(mux))
         return HORON_IN_PROGRESS;
     horon_events_turn(engine->events);
-    horon_engine_move_link(engine, receive->message.peer);
+    for (int i = 0; i < FRAMES_A_TURN && is_awaited(receive, mux) && horon_mux_wants_turn(mux);
+         i++) {
+        horon_mux_read_one(mux, bytes);
+        horon_engine_move_link(engine, receive->message.peer);
+    }
     if (receive->message.transfer.done) {
         add_begin(receive);
         add_end(receive);
         return HORON_OK;
     }
-    if (team->messages.awaited && !team->failed && mux_of(receive) == mux)
+    if (is_awaited(receive, mux))
         return HORON_IN_PROGRESS;
     horon_express_withdraw(receive);
     return HORON_AGAIN;

@@ -414,6 +414,34 @@ static void exchange_with_two(struct bed *three, bool apart)
     assert_int_equal(long_out[BYTES_MAX - 1], 1 + apart);
 }
 
+/* What comes behind the message that is awaited stays on the link, and is not kept elsewhere until
+ * somebody asks for it. */
+static void test_express_takes_a_burst_message_by_message(void **state)
+{
+    struct bed *bed = *state;
+    for (uint64_t tag = 0; tag < 4; tag++) {
+        struct horon_request *send = make_send(bed, tag, 8);
+        assert_int_equal(horon_express_send(engine_of(bed, 0), send), HORON_OK);
+        put_back(bed, send);
+    }
+    for (uint64_t tag = 0; tag < 4; tag++)
+        receive_at_once(bed, tag);
+
+    /* one that is longer is read in pieces, up to the one that is awaited */
+    static const uint64_t counts[] = {1000, 8};
+    for (uint64_t tag = 0; tag < 2; tag++) {
+        memset(bed->in, 3, (size_t)counts[tag]);
+        struct horon_request *send = make_send(bed, tag, counts[tag]);
+        assert_int_equal(horon_express_send(engine_of(bed, 0), send), HORON_OK);
+        put_back(bed, send);
+    }
+    receive_at_once(bed, 1);
+    struct horon_request *recv = make_recv(bed, 0, counts[0]);
+    take_long_way(bed, &recv, 1);
+    release(recv, HORON_OK);
+    assert_int_equal(bed->out[999], 3);
+}
+
 /* A thread that waits for the end of a send moves what its rank gets of another one meanwhile,
  * without a turn of everything. */
 static void test_express_links_of_all_that_is_waited_for_are_turned(void **state)
@@ -456,6 +484,7 @@ int main(void)
         TEST(test_express_waits_for_what_is_in_flight),
         TEST(test_express_send_that_goes_in_part_is_in_flight),
         TEST(test_express_leaves_callbacks_to_the_long_way),
+        TEST(test_express_takes_a_burst_message_by_message),
         TEST(test_express_links_of_all_that_is_waited_for_are_turned),
         TEST(test_express_receive_from_a_rank_that_ends_fails_the_long_way),
     };
