@@ -287,13 +287,13 @@ static bool take_batches(struct horon_engine_team *team)
     return moved;
 }
 
-/* A rank that leaves has ended its requests, and those that own them may have freed them. */
+/* A rank that leaves has ended its requests, and those that own them may have freed them. A
+ * coordinator that has failed may have got half of a decision. */
 void horon_team_take_decisions(struct horon_engine_team *team)
 {
-    if (team->engine->leaving)
+    if (team->engine->leaving || horon_coordinator_flush(team->coordinator, false) != HORON_OK)
         return;
-    if (horon_coordinator_flush(team->coordinator, false) == HORON_OK)
-        horon_team_send_coordinator(team);
+    horon_team_send_coordinator(team);
     take_batches(team);
 }
 
