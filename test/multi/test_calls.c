@@ -418,8 +418,7 @@ static void test_calls_failure_of_what_is_in_flight_says_what_it_waits_for(void 
     duo_end(&duo);
 }
 
-/* ---- in flight, and asked about by one thread while another one drives
- * --------------------------- */
+/* ---- asked about while another thread drives ------------------------------------------------ */
 
 static horon_request_t *submit_barrier(horon_context_t *ctx)
 {
