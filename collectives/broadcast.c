@@ -69,13 +69,11 @@ static bool may_be_read(const struct horon_channel *channel, size_t bytes)
            horon_lent_serves(channel, bytes);
 }
 
-static size_t most_chunk_bytes(const struct horon_channel *channel)
+static size_t most_chunk_bytes(const struct horon_channel *channel, size_t bytes)
 {
-    const size_t bytes = channel->host->shape.chunk_bytes;
-    return channel->team->host_count > 1
-               ? bytes
-               : horon_pipeline_early_chunk(channel->count * channel->element_bytes,
-                                            EARLY_BYTES_MIN, bytes);
+    const size_t most = channel->host->shape.chunk_bytes;
+    return channel->team->host_count > 1 ? most
+                                         : horon_pipeline_early_chunk(bytes, EARLY_BYTES_MIN, most);
 }
 
 static void begin(struct horon_channel *channel)
@@ -89,7 +87,8 @@ static void begin(struct horon_channel *channel)
     const size_t bytes = (size_t)channel->count * channel->element_bytes;
     state->small = bytes <= horon_channel_small_limit(channel);
     state->reads = !state->small && may_be_read(channel, bytes);
-    state->stays = state->reads || bytes > HORON_SLOTS * most_chunk_bytes(channel);
+    state->stays =
+        !state->small && (state->reads || bytes > HORON_SLOTS * most_chunk_bytes(channel, bytes));
     state->is_root = team->rank == root;
     state->on_root_host = team->host == host;
     state->above = state->on_root_host ? team->local_rank_of[root] : 0;
@@ -322,7 +321,7 @@ static horon_status_t begin_chunks(struct horon_channel *channel)
     struct broadcast *state = state_of(channel);
     state->post_at = state->out_at = (struct horon_cursor){0};
     return horon_pipeline_begin(channel, &chunks, channel->count, channel->element_bytes,
-                                most_chunk_bytes(channel));
+                                most_chunk_bytes(channel, channel->count * channel->element_bytes));
 }
 
 /* ---- where it lies --------------------------------------------------------------------------- */

@@ -346,6 +346,23 @@ static void test_broadcast_of_two_roots_is_a_mismatch(void **state)
     }
 }
 
+/* It has it in its slot, whatever a chunk is, and tells the other host at once. */
+static void test_broadcast_of_what_is_small_waits_for_nobody_here(void **state)
+{
+    static const int hosts[] = {2, 1};
+    static const char *const settings[] = {"SHM_CHUNK_BYTES=4096", NULL};
+    struct horon_request *requests[3];
+    (void)state;
+    scene = (struct scene){.verb = HORON_BROADCAST};
+    scene.world = world_create(hosts, 2, settings, 1);
+    for (int rank = 0; rank < 3; rank += 2)
+        requests[rank / 2] = submit_broadcast(rank, NULL, 0, 2500);
+    expect_end(requests, 2); /* of the other host, too */
+    requests[0] = submit_broadcast(1, NULL, 0, 2500);
+    expect_end(requests, 1);
+    world_destroy(scene.world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -356,6 +373,7 @@ int main(void)
         cmocka_unit_test(test_lent_input_of_a_rank_that_gave_up_is_not_taken),
         cmocka_unit_test(test_lent_broadcasts_beside_a_rank_that_has_joined_stay_in_step),
         cmocka_unit_test(test_broadcast_of_two_roots_is_a_mismatch),
+        cmocka_unit_test(test_broadcast_of_what_is_small_waits_for_nobody_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
