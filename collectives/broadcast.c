@@ -71,9 +71,10 @@ static bool may_be_read(const struct horon_channel *channel, size_t bytes)
 
 static size_t most_chunk_bytes(const struct horon_channel *channel, size_t bytes)
 {
-    const size_t most = channel->host->shape.chunk_bytes;
-    return channel->team->host_count > 1 ? most
-                                         : horon_pipeline_early_chunk(bytes, EARLY_BYTES_MIN, most);
+    const size_t most = channel->host->shape.chunk_bytes, net = channel->options.net_chunk_bytes;
+    if (channel->team->host_count > 1)
+        return most < net ? most : net;
+    return horon_pipeline_early_chunk(bytes, EARLY_BYTES_MIN, most);
 }
 
 static void begin(struct horon_channel *channel)

@@ -346,6 +346,26 @@ static void test_broadcast_of_two_roots_is_a_mismatch(void **state)
     }
 }
 
+/* Likewise where chunks between hosts are the shorter ones: root of four chunks has two slots. */
+static void test_broadcast_of_two_roots_of_a_host_among_several_is_a_mismatch(void **state)
+{
+    static const int hosts[] = {2, 1}, roots[] = {2, 1, 1};
+    static const char *const settings[] = {"SHM_CHUNK_BYTES=64k", "NET_CHUNK_BYTES=4k",
+                                           "SHM_SMALL_BYTES=1k", NULL};
+    struct horon_request *requests[3];
+    (void)state;
+    scene = (struct scene){.verb = HORON_BROADCAST};
+    scene.world = world_create(hosts, 2, settings, 1);
+    for (int rank = 0; rank < 3; rank++)
+        requests[rank] = submit_broadcast(rank, NULL, roots[rank], 8192);
+    assert_true(world_turn_until(scene.world, requests, 3));
+    for (int rank = 0; rank < 3; rank++) {
+        assert_int_equal(requests[rank]->status, HORON_ERR_MISMATCH);
+        world_release(requests[rank]);
+    }
+    world_destroy(scene.world);
+}
+
 /* It has it in its slot, whatever a chunk is, and tells the other host at once. */
 static void test_broadcast_of_what_is_small_waits_for_nobody_here(void **state)
 {
@@ -373,6 +393,7 @@ int main(void)
         cmocka_unit_test(test_lent_input_of_a_rank_that_gave_up_is_not_taken),
         cmocka_unit_test(test_lent_broadcasts_beside_a_rank_that_has_joined_stay_in_step),
         cmocka_unit_test(test_broadcast_of_two_roots_is_a_mismatch),
+        cmocka_unit_test(test_broadcast_of_two_roots_of_a_host_among_several_is_a_mismatch),
         cmocka_unit_test(test_broadcast_of_what_is_small_waits_for_nobody_here),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
