@@ -372,6 +372,7 @@ static horon_status_t move_both_ways(struct horon_mux *mux, bool *moved_out,
     horon_status_t status = HORON_OK;
     if (broken->status || mux->link->ops->ready(mux->link))
         status = horon_mux_rx_progress(mux, &came, lost);
+    mux->rx.read_max = 0; /* of this turn, even if it did not read */
     if (!status && lent)
         came |= horon_mux_rx_fetch(mux);
     if (came)

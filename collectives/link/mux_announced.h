@@ -13,7 +13,7 @@ struct horon_mux_announced {
                    transfer */
 };
 
-/** The next turn that reads does so once, and no further than a frame of @p bytes reaches: what
+/** The next turn reads once at most, and no further than a frame of @p bytes reaches: what
  * lies behind a message that is awaited stays on the link, for those that await it. */
 void horon_mux_read_one(struct horon_mux *mux, size_t bytes);
 

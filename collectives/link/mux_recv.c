@@ -555,7 +555,6 @@ horon_status_t horon_mux_rx_progress(struct horon_mux *mux, bool *moved_out,
         struct iovec vector[2];
         size_t direct = 0, got = 0;
         const int count = read_vector(rx, vector, &direct);
-        rx->read_max = 0;
         const size_t asked = vector[0].iov_len + (count > 1 ? vector[1].iov_len : 0);
         horon_status_t status = mux->link->ops->recv(mux->link, vector, count, &got, error);
         if (status == HORON_AGAIN)

@@ -251,6 +251,29 @@ static void test_mux_now_that_is_refused_ends_the_mux(void **state)
         }
 }
 
+/* Nothing is there, but something is to be sent. Of the next turn others expect all that came. */
+static void test_mux_now_one_is_read_in_the_next_turn_alone(void **state)
+{
+    (void)state;
+    struct ear ear;
+    struct horon_error error;
+    uint8_t data[8] = {0};
+    bool moved = false;
+    open_ear(&ear, RING);
+    struct horon_transfer sends[] = {transfer_of(1, 1, data, 8), transfer_of(2, 2, data, 8)};
+    struct horon_transfer other = transfer_of(1, 3, data, 8);
+    post_send(ear.mesh.mux[1][0], &other);
+    horon_mux_read_one(ear.mesh.mux[1][0], 8);
+    assert_int_equal(horon_mux_progress(ear.mesh.mux[1][0], &moved, &error), HORON_OK);
+    assert_true(moved);
+    for
+        EACH(i, sends)
+    assert_true(horon_mux_send_now(ear.mesh.mux[0][1], &sends[i]));
+    assert_int_equal(horon_mux_progress(ear.mesh.mux[1][0], &moved, &error), HORON_OK);
+    assert_int_equal(ear.heard, 2);
+    mesh_destroy(&ear.mesh);
+}
+
 /* One system call takes many frames: progress makes it. */
 static void test_mux_now_does_not_go_by_a_socket(void **state)
 {
@@ -274,6 +297,7 @@ int main(void)
         cmocka_unit_test(test_mux_now_beyond_the_room_does_not_go),
         cmocka_unit_test(test_mux_now_withdrawn_half_sent_leaves_the_link_whole),
         cmocka_unit_test(test_mux_now_that_is_refused_ends_the_mux),
+        cmocka_unit_test(test_mux_now_one_is_read_in_the_next_turn_alone),
         cmocka_unit_test(test_mux_now_does_not_go_by_a_socket),
     };
     return cmocka_run_group_tests(tests, make_noise, NULL);
