@@ -14,9 +14,14 @@ static PyObject *refuse(struct horon_py_request *request, horon_status_t status)
     return horon_py_raise_refused(context->state, status, context->handle);
 }
 
-/* A start frees the output of the one before. */
+/* A start frees the output of the one before. An operation of Context.operation() has let its
+ * tensor go when it ended, and only start_on() gives it one. */
 static bool may_start(struct horon_py_request *request)
 {
+    if (request->template) {
+        PyErr_SetString(PyExc_ValueError, "start_on() begins what Context.operation() has made");
+        return false;
+    }
     if (!horon_py_request_has_handle(request))
         return false;
     if (request->arrays)

@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import horon.torch as hvd  # noqa: E402
-from horon import _names, _world  # noqa: E402
+from horon import _horon, _names, _world  # noqa: E402
 
 REDUCED = (
     "uint8",
@@ -532,6 +532,9 @@ def rank_start_on():
             assert operation.start_on(tensor)
             operation.wait()
             assert (tensor == size**n).all()
+        for start in (operation.start, lambda: _horon.start_all([operation])):
+            with pytest.raises(ValueError, match="start_on"):  # the tensor may be gone
+                start()
     assert not operation.start_on(torch.ones(4, 4).t()[1:])
     assert not operation.start_on([1.0])
     if hvd.rank() == 0:
