@@ -118,6 +118,8 @@ PyObject *horon_py_submit_group(const struct horon_py_set *set, PyObject *group)
     struct horon_py_context *context = set->context;
     if (!PyList_Check(group))
         return PyErr_Format(PyExc_TypeError, "a group is a list of tuples");
+    if (context->limbo)
+        horon_py_context_sweep(context);
     if (!horon_py_is_open(context))
         return NULL;
     PyObject *members = PyList_AsTuple(group);

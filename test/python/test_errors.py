@@ -427,7 +427,7 @@ class Weak(bytearray):
     """A buffer that tells when it is gone."""
 
 
-def rank_references():
+def rank_references(next_call):
     horon.init()
     context = horon._world.context()
     if horon.rank() == 1:
@@ -452,14 +452,19 @@ def rank_references():
     kept.wait()
     assert gone[0]() is None, "a request that has ended keeps its buffer"
     horon.barrier()  # the others have ended by now; the next submission lets them go
-    context.submit(_horon.BARRIER, "local end", None, None).release()
+    end = (_horon.ALLREDUCE, "local end", bytearray(1), bytearray(1))
+    if next_call == "submit":
+        context.submit(*end)
+    else:
+        context.submit_group([end])
     assert gone[1]() is None and gone[2]() is None
     assert sys.getrefcount(kept) == 2
     return True
 
 
-def test_buffers_live_as_long_as_their_operation_and_no_longer(run_ranks):
-    assert run_ranks(2, rank_references) == [True, True]
+@pytest.mark.parametrize("next_call", ["submit", "submit_group"])
+def test_buffers_live_as_long_as_their_operation_and_no_longer(run_ranks, next_call):
+    assert run_ranks(2, rank_references, next_call) == [True, True]
 
 
 def resident_bytes():
