@@ -230,6 +230,20 @@ static PyObject *export_managed(struct array *array)
     return capsule;
 }
 
+/* Whether @p device, the dl_device that a consumer asks for, is None or (1, 0): host memory.
+ * @return false with an exception for another one */
+static bool is_host(PyObject *device)
+{
+    PyObject *host = Py_BuildValue("(ii)", DLPACK_CPU, 0);
+    int same = device == Py_None;
+    if (host && !same)
+        same = PyObject_RichCompareBool(device, host, Py_EQ);
+    Py_XDECREF(host);
+    if (host && same == 0)
+        PyErr_SetString(PyExc_BufferError, "a horon.Array lies in host memory, the device (1, 0)");
+    return host && same == 1;
+}
+
 static PyObject *array_dlpack_method(PyObject *self, PyObject *args, PyObject *kwds)
 {
     static char *names[] = {"stream", "max_version", "dl_device", "copy", NULL};
@@ -241,12 +255,14 @@ static PyObject *array_dlpack_method(PyObject *self, PyObject *args, PyObject *k
         PyErr_SetString(PyExc_BufferError, "horon does not copy for DLPack");
         return NULL;
     }
+    if (!is_host(device))
+        return NULL;
     long major = 0;
     if (version != Py_None) {
         PyObject *number = PySequence_GetItem(version, 0);
         major = number ? PyLong_AsLong(number) : -1;
         Py_XDECREF(number);
-        if (major < 0)
+        if (major == -1 && PyErr_Occurred())
             return NULL;
     }
     struct array *array = (struct array *)self;

@@ -501,3 +501,17 @@ def test_an_array_is_not_lent_in_fortrans_order():
             else:
                 assert get(lent, view, strides | order) == 0
                 release(view)
+
+
+def capsule_of(**asked):
+    return repr(_horon.Array((2,), _horon.DTYPES["float32"]).__dlpack__(**asked))
+
+
+def test_an_array_answers_what_dlpack_asks():
+    for major in (-5, -1, 0):
+        assert '"dltensor"' in capsule_of(max_version=(major, 0))
+    assert '"dltensor_versioned"' in capsule_of(max_version=(1, 0), dl_device=(1, 0))
+    with pytest.raises(TypeError):
+        capsule_of(max_version=("1", 0))
+    with pytest.raises(BufferError, match="host memory"):
+        capsule_of(dl_device=(2, 0))
