@@ -337,9 +337,12 @@ class GradientExchange:
         """Until nothing is in flight; or a rank asks, as not all may take part in each gradient."""
         lost, over = None, False
         while not over and not self.verdict.asks():
-            with suppress(TimeoutError):
+            try:
                 lost = _lost([*self.requests(), *self.verdict.begun], LOOK_S)
                 over = True
+            except TimeoutError as error:
+                if about_of(error) is None:  # not the limit here: a signal's handler raises it
+                    raise
         return EXPLAINING if self.verdict.asks() else self.outcome(lost)
 
     def outcome(self, lost):

@@ -294,6 +294,31 @@ def test_step_that_a_signal_interrupts_is_taken_up(run_ranks, options):
     run_ranks(2, rank_signalled, options, go)
 
 
+def rank_watched(go):
+    """As a watchdog does it: its exception has the class of those that a limit of horon's has."""
+
+    def raise_late(signum, frame):
+        raise TimeoutError("the step takes too long")
+
+    job = Job()
+    signal.signal(signal.SIGALRM, raise_late)
+    for call in (job.optimizer.step, job.optimizer.synchronize):
+        job.backward()
+        if hvd.rank() > 0:
+            os.read(go[0], 1)
+        else:
+            with pytest.raises(TimeoutError, match="takes too long"):
+                signal.setitimer(signal.ITIMER_REAL, 0.3)
+                call()
+            os.write(go[1], b"!")
+        job.optimizer.step()
+        job.check()
+
+
+def test_step_ends_by_a_watchdogs_timeout_and_is_taken_up(run_ranks):
+    run_ranks(2, rank_watched, os.pipe())
+
+
 def rank_signalled_often(options):
     """Three times a step, wherever this rank is by then."""
     job = Job(**options)
