@@ -302,11 +302,10 @@ static PyObject *context_submit_group(PyObject *self, PyObject *group)
     return horon_py_submit_group(&job, group);
 }
 
-static PyObject *context_join(PyObject *self, PyObject *ignored)
+static PyObject *context_join(PyObject *self, PyObject *into)
 {
-    (void)ignored;
     const struct horon_py_set job = horon_py_job_of(self);
-    return horon_py_join(&job);
+    return horon_py_join(&job, into);
 }
 
 static PyObject *context_operation(PyObject *self, PyObject *args)
@@ -429,8 +428,9 @@ static PyMethodDef methods[] = {
     {"prepare", FASTCALL(context_prepare), "As submit(), but Request.start() begins it."},
     {"submit_group", context_submit_group, METH_O,
      "submit_group([arguments of submit, ...]) -> [Request, ...]; begun together."},
-    {"join", context_join, METH_NOARGS,
-     "join() -> Request: this rank has no more data; it ends once all have joined."},
+    {"join", context_join, METH_O,
+     "join(into) -> Request: this rank has no more data; it ends once all have joined. into: a list\n"
+     "that it is appended to."},
     {"operation", context_operation, METH_VARARGS,
      "operation(verb, name, redop=SUM, root=0, prescale=1.0, postscale=1.0, flags=0) -> Request\n"
      "whose start_on(tensor) begins it in place."},

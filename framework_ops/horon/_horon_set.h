@@ -25,7 +25,7 @@ PyObject *horon_py_submit(const struct horon_py_set *set, PyObject *const *args,
 PyObject *horon_py_prepare(const struct horon_py_set *set, PyObject *const *args, Py_ssize_t nargs);
 PyObject *horon_py_submit_group(const struct horon_py_set *set, PyObject *group);
 PyObject *horon_py_operation_of(const struct horon_py_set *set, PyObject *args);
-PyObject *horon_py_join(const struct horon_py_set *set);
+PyObject *horon_py_join(const struct horon_py_set *set, PyObject *into);
 PyObject *horon_py_setting(struct horon_py_context *context, PyObject *name);
 
 /* _horon_team.c: methods of Context on process sets. */

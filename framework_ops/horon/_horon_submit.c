@@ -182,14 +182,18 @@ PyObject *horon_py_operation_of(const struct horon_py_set *set, PyObject *args)
     return request;
 }
 
-PyObject *horon_py_join(const struct horon_py_set *set)
+/* @p into, a list, holds the request when this returns, whatever a signal's handler does then. */
+PyObject *horon_py_join(const struct horon_py_set *set, PyObject *into)
 {
     struct horon_py_context *context = set->context;
     horon_request_t *handle = NULL;
-    if (!horon_py_is_open(context))
+    if (!horon_py_request_may_go_into(into) || !horon_py_is_open(context))
         return NULL;
     horon_status_t status = horon_join(context->handle, set->id, &handle);
     if (status != HORON_OK)
         return horon_py_raise_refused(context->state, status, context->handle);
-    return horon_py_request_new(context, context->state->request_type, handle, NULL);
+    PyObject *request = horon_py_request_new(context, context->state->request_type, handle, NULL);
+    if (request && PyList_Append(into, request) < 0)
+        Py_CLEAR(request);
+    return request;
 }

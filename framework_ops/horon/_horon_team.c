@@ -211,10 +211,9 @@ static PyObject *team_operation(PyObject *self, PyObject *args)
     return horon_py_operation_of(set_of(self), args);
 }
 
-static PyObject *team_join(PyObject *self, PyObject *ignored)
+static PyObject *team_join(PyObject *self, PyObject *into)
 {
-    (void)ignored;
-    return horon_py_join(set_of(self));
+    return horon_py_join(set_of(self), into);
 }
 
 static PyObject *team_setting(PyObject *self, PyObject *name)
@@ -291,7 +290,7 @@ static PyMethodDef methods[] = {
     {"prepare", FASTCALL(team_prepare), "As Context.prepare()."},
     {"submit_group", team_submit_group, METH_O, "As Context.submit_group()."},
     {"operation", team_operation, METH_VARARGS, "As Context.operation()."},
-    {"join", team_join, METH_NOARGS, "As Context.join(), for the process set."},
+    {"join", team_join, METH_O, "As Context.join(), for the process set."},
     {"setting", team_setting, METH_O, "As Context.setting()."},
     {"place", team_place, METH_O, "place(rank of the job) -> its number in the process set."},
     {NULL, NULL, 0, NULL},

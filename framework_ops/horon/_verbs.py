@@ -580,10 +580,18 @@ def join(process_set=global_process_set) -> int:
     Meanwhile it gives neutral elements to reductions, and no rows to other verbs, under any name
     that the others use. Their broadcast_object() and allgather_object() raise, unless
     HORON_JOIN_VERBS says "all". -> the rank of the job that joined last, the same on all ranks.
+
+    If it is interrupted, it may be called again, and waits for the join that has begun.
     """
-    request = team_of(process_set).join()
-    request.wait()
-    # operations without a name were not as many on all ranks
-    _names.restart(getattr(process_set, "process_set_id", None) or 0)
-    last = request.join_last
-    return process_set.ranks[last] if isinstance(process_set, ProcessSet) else last
+    joined = process_set if isinstance(process_set, ProcessSet) else global_process_set
+    team, begun = team_of(process_set), joined._joins
+    request = begun[0] if begun else team.join(begun)
+    try:
+        request.wait()
+    except HoronInternalError:
+        begun.clear()
+        raise
+    _names.restart(joined.process_set_id)  # those without a name were not as many on all ranks
+    last = joined.ranks[request.join_last]
+    joined._joins = []  # no call, after which a signal's handler could raise
+    return last

@@ -111,6 +111,7 @@ class ProcessSet:
             raise ValueError(f"a process set is made of a list of ranks, not of {ranks_or_comm!r}")
         self._ranks = sorted(_rank_of(rank, "a process set is made of") for rank in ranks_or_comm)
         self._team = None  # what operations on it are submitted to; None: this rank is outside
+        self._joins = []  # the join that was begun and whose end was not seen, as a handler raised
         self.process_set_id = None
 
     @property
@@ -152,6 +153,7 @@ class ProcessSet:
 
     def _removed(self):
         self._team = self.process_set_id = None
+        self._joins.clear()
 
     def __str__(self):
         return (
@@ -165,6 +167,7 @@ class _GlobalProcessSet(ProcessSet):
 
     def __init__(self):
         self.process_set_id = 0
+        self._joins = []
 
     def __reduce__(self):
         return "global_process_set"
@@ -393,6 +396,7 @@ def shutdown():
     """Leaves the job. What is still pending fails, here and on ranks that need this one."""
     global _context
     context, _context = _context, None
+    global_process_set._joins.clear()
     _forget_process_sets()
     if context is not None:
         context.close()

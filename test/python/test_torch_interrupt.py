@@ -342,6 +342,48 @@ def test_step_that_is_interrupted_again_and_again_is_taken_up(run_ranks, options
     run_ranks(2, rank_signalled_often, options)
 
 
+# ---- Joins ----
+
+
+def rank_interrupted_join(own):
+    """Rank 0 is interrupted at its nth place, for each n, and calls again. Ranks had not as many
+    operations without a name before, and these meet after."""
+    hvd.init(process_sets=[own] if own else None)
+    own = own or hvd.global_process_set
+    nth, more = 0, True
+    while more:
+        nth += 1
+        interrupted = False
+        if own.included():
+            for _ in range(hvd.rank()):
+                hvd.allreduce(torch.ones(1), process_set=own)
+            if hvd.rank() == 0:
+                interrupted = Interrupter(nth).run(lambda: hvd.join(process_set=own))
+            if interrupted or hvd.rank() > 0:
+                assert hvd.join(process_set=own) in own.ranks
+            assert hvd.allreduce(torch.ones(1), op=hvd.Sum, process_set=own).item() == 2
+        more = is_there_more(interrupted)
+    return nth
+
+
+@pytest.mark.parametrize("n, own", [(2, None), (3, hvd.ProcessSet([0, 1]))], ids=str)
+def test_join_is_taken_up_wherever_it_was_interrupted(run_ranks, n, own):
+    assert run_ranks(n, rank_interrupted_join, own)[0] > 3
+
+
+def rank_leaves_a_join():
+    """What was begun in a job that is over is none of the next one."""
+    hvd.init(size=1, rank=0)
+    hvd.global_process_set._joins = ["of another job"]
+    hvd.shutdown()
+    hvd.init(size=1, rank=0)
+    assert hvd.join() == 0
+
+
+def test_shutdown_forgets_a_join(run_ranks):
+    run_ranks(1, rank_leaves_a_join)
+
+
 # ---- Updates ----
 
 
