@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sparse tensors: many at once, of a process set, and as gradients of SparseAdam."""
 
+import warnings
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -82,3 +84,23 @@ def rank_embeds(sparse_as_dense):
 @pytest.mark.parametrize("sparse_as_dense", [False, True])
 def test_sparse_adam_steps_on_the_rows_of_all_ranks(run_ranks, sparse_as_dense):
     run_ranks(2, rank_embeds, sparse_as_dense)
+
+
+def rank_unused_table():
+    """A rank that has no rows in a step sends none, and torch has nothing to warn of."""
+    hvd.init()
+    table = nn.Embedding(5, 3, sparse=True)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SparseAdam(table.parameters()), table.named_parameters()
+    )
+    for ranks in (hvd.size(), 1):
+        optimizer.zero_grad()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            if hvd.rank() < ranks:
+                table(torch.tensor([1])).sum().backward()
+            optimizer.step()
+
+
+def test_a_table_that_a_rank_has_not_used_warns_of_nothing(run_ranks):
+    run_ranks(2, rank_unused_table)

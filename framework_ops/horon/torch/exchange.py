@@ -141,7 +141,9 @@ class _TorchSlot(Slot):
             return torch.zeros_like(param)
         indices = torch.empty((self.sparse_dim, 0), dtype=torch.int64, device=param.device)
         values = param.new_empty((0, *param.shape[self.sparse_dim :]))
-        return torch.sparse_coo_tensor(indices, values, param.shape, device=param.device)
+        return torch.sparse_coo_tensor(
+            indices, values, param.shape, device=param.device, check_invariants=False
+        )
 
     def finish(self, result):
         gradient = self.sent
