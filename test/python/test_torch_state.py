@@ -391,3 +391,26 @@ def rank_frozen_with_gradients(wrapped):
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_frozen_parameters_stay_where_a_state_begins(run_ranks, wrapped):
     run_ranks(2, rank_frozen_with_gradients, wrapped)
+
+
+def rank_wide_gradients():
+    """Gradients of another dtype than the parameters': zeros have it, too, in a first state and
+    where a rank's pass has not used a parameter."""
+    hvd.init()
+    p = {name: nn.Parameter(torch.ones(3, dtype=torch.bfloat16)) for name in "ab"}
+    for one in p.values():
+        one.grad_dtype = torch.float32
+    sgd = torch.optim.SGD(p.values(), lr=1.0, foreach=False)
+    optimizer = hvd.DistributedOptimizer(sgd, p.items())
+    hvd.broadcast_optimizer_state(optimizer, 0)
+    assert p["a"].grad.dtype == torch.float32
+    optimizer.zero_grad()
+    for name in "ab" if hvd.rank() == 0 else "a":
+        p[name].sum().backward()
+    optimizer.step()
+    assert p["a"].tolist() == [0.0] * 3 and p["b"].tolist() == [0.5] * 3
+
+
+@pytest.mark.skipif(not hasattr(torch.Tensor, "grad_dtype"), reason="torch before 2.10")
+def test_zeros_have_the_dtype_of_gradients(run_ranks):
+    run_ranks(2, rank_wide_gradients)

@@ -20,7 +20,7 @@ from horon._staging import Handle
 from horon._world import Adasum
 from horon.torch import ops
 from horon.torch.compression import Compression, compressor
-from horon.torch.staging import memory_of, verbs
+from horon.torch.staging import gradient_dtype, memory_of, verbs
 from horon.torch.versions import written
 
 _HAS_POST_HOOK = hasattr(torch.Tensor, "register_post_accumulate_grad_hook")  # torch 2.1
@@ -136,11 +136,11 @@ class _TorchSlot(Slot):
 
     def zeros(self):
         """The gradient of a pass that did not use the parameter, of the kind that others have."""
-        param = self.param
+        param, dtype = self.param, gradient_dtype(self.param)
         if self.sparse_dim is None:
-            return torch.zeros_like(param)
+            return torch.zeros_like(param, dtype=dtype)
         indices = torch.empty((self.sparse_dim, 0), dtype=torch.int64, device=param.device)
-        values = param.new_empty((0, *param.shape[self.sparse_dim :]))
+        values = param.new_empty((0, *param.shape[self.sparse_dim :]), dtype=dtype)
         return torch.sparse_coo_tensor(
             indices, values, param.shape, device=param.device, check_invariants=False
         )

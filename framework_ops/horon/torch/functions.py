@@ -8,7 +8,7 @@ from horon._objects import allgather_object, broadcast_object, broadcast_state, 
 from horon._verbs import BROADCAST
 from horon._world import global_process_set, team_of
 from horon.torch.optimizer import _DistributedOptimizer
-from horon.torch.staging import check, dtype_name, dtype_named, verbs
+from horon.torch.staging import check, dtype_name, dtype_named, gradient_dtype, verbs
 
 __all__ = [
     "allgather_object",
@@ -102,7 +102,7 @@ def _zero_gradients(optimizer, params, tables):
     them, if the optimizer takes such ones."""
     takes_sparse = isinstance(optimizer, (torch.optim.SGD, torch.optim.Adagrad))
     for p in params:
-        zeros = torch.zeros_like(p, requires_grad=False)
+        zeros = torch.zeros_like(p, dtype=gradient_dtype(p), requires_grad=False)
         if isinstance(optimizer, torch.optim.SparseAdam) or (takes_sparse and id(p) in tables):
             zeros = zeros.to_sparse(1)
         p.grad = zeros

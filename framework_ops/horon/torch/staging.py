@@ -56,6 +56,11 @@ def no_view(tensor):
     return own.set_(memory_of(tensor), tensor.storage_offset(), tensor.shape, tensor.stride())
 
 
+def gradient_dtype(parameter):
+    """The dtype of its gradients, which it may have set to another one than its own; torch 2.10."""
+    return getattr(parameter, "grad_dtype", None) or parameter.dtype
+
+
 def _is_plain(tensor):
     """Whether its elements lie in host memory one after the other, as they read."""
     return tensor.is_cpu and tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
