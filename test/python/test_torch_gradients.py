@@ -7,6 +7,7 @@ torch = pytest.importorskip("torch")
 
 import horon.torch as hvd  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.autograd import forward_ad  # noqa: E402
 
 torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)  # see test_torch_optimizer.py
 
@@ -170,3 +171,34 @@ def rank_narrow_gradients():
 
 def test_gradients_of_narrow_floats(run_ranks):
     run_ranks(2, rank_narrow_gradients)
+
+
+def rank_tangents():
+    """Forward mode: refused on all ranks, where the derivative would be silently none."""
+    hvd.init()
+    ones = torch.ones(2 * hvd.size())
+    calls = {
+        "allreduce": hvd.allreduce,
+        "allgather": hvd.allgather,
+        "alltoall": hvd.alltoall,
+        "broadcast": lambda x: hvd.broadcast(x, 0),
+        "reducescatter": hvd.reducescatter,
+        "grouped_allreduce": lambda x: hvd.grouped_allreduce([x]),
+        "grouped_allgather": lambda x: hvd.grouped_allgather([x]),
+        "grouped_broadcast": lambda x: hvd.grouped_broadcast([x], 0),
+        "grouped_reducescatter": lambda x: hvd.grouped_reducescatter([x]),
+    }
+    for name, call in calls.items():
+        with forward_ad.dual_level():
+            for context in (torch.enable_grad, torch.no_grad):
+                with context(), pytest.raises(NotImplementedError, match="jvp"):
+                    call(forward_ad.make_dual(ones, ones))
+                    pytest.fail(name)
+            assert call(ones) is not None  # it has no tangent
+        with pytest.raises((NotImplementedError, RuntimeError)):
+            torch.func.jvp(call, (ones,), (ones,))
+        assert call(ones) is not None
+
+
+def test_tangents_are_refused(run_ranks):
+    run_ranks(2, rank_tangents)

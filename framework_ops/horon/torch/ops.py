@@ -10,6 +10,7 @@ Horovod.
 """
 
 import torch
+from torch.autograd import forward_ad
 
 from horon import _horon, _verbs
 from horon._names import group_name, member_names, operation_name, part_name
@@ -69,6 +70,10 @@ grouped_broadcast_ = verbs.grouped_broadcast_
 
 
 def _needs_gradient(tensor):
+    """Also of one with a tangent (forward mode), which autograd's functions then refuse."""
+    may_be = getattr(forward_ad, "_current_level", -1) >= 0 and isinstance(tensor, torch.Tensor)
+    if may_be and forward_ad.unpack_dual(tensor).tangent is not None:
+        return True
     return getattr(tensor, "requires_grad", False) and torch.is_grad_enabled()
 
 
