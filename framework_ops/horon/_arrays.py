@@ -10,7 +10,7 @@ import sys
 from array import array
 
 from horon import _horon
-from horon._staging import Staged
+from horon._staging import Staged, check_sign
 from horon._verbs import FUNCTIONS, Verbs
 
 __all__ = list(FUNCTIONS)
@@ -27,6 +27,7 @@ class _Buffer(Staged):
     """Anything with a buffer or __dlpack__."""
 
     def __init__(self, value):
+        check_sign(value)
         self.source = value
         self.dtype, self.shape = _horon.describe(value)[:2]
         self.keep = None

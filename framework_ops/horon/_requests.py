@@ -7,6 +7,7 @@ so each start costs little more than the C ABI's own.
 
 from horon import _horon, _verbs
 from horon._names import operation_name
+from horon._staging import check_sign
 from horon._world import Average, global_process_set, resolve_op, team_of
 
 _VERBS = {verb.name: verb for verb in vars(_verbs).values() if isinstance(verb, _verbs.Verb)}
@@ -56,6 +57,8 @@ def prepare(
     name, team = _name_of(verb, name, in_order, process_set), team_of(process_set)
     flags = _horon.IN_ORDER if in_order else 0
     root = 0 if root_rank is None else _verbs.root_of(team, verb, name, root_rank)
+    for tensor in (src, dst):
+        check_sign(tensor)
     if src is None and verb in _WRITERS and root != team.rank:
         src = dst  # which tells size and dtype
     splits = _verbs.splits_of(team, verb, name, splits)

@@ -14,6 +14,14 @@ from horon.exceptions import HorovodInternalError
 NOTHING = object()  # the target of a rank that gets nothing
 
 
+def check_sign(value):
+    """A torch tensor may read with the other sign than it lies with, which DLPack cannot say; of
+    conj() torch says it itself."""
+    is_neg = getattr(value, "is_neg", None)
+    if is_neg is not None and is_neg():
+        raise ValueError("the tensor has its negative bit set: resolve_neg() gives one without")
+
+
 class Staged:
     """One tensor on its way.
 

@@ -122,6 +122,15 @@ def rank_conjugates():
     turned = torch.tensor([1 + 2j]).conj()
     with pytest.raises(BufferError, match="conj"):
         horon.broadcast(turned, 0, name="turned")
+    negative = turned.imag
+    for call in (
+        lambda: horon.allgather(negative),
+        lambda: horon.allreduce_(negative),
+        lambda: horon.prepare("allreduce", negative, torch.zeros(1), name="a"),
+        lambda: horon.prepare("allreduce", torch.zeros(1), negative, name="a"),
+    ):
+        with pytest.raises(ValueError, match=r"resolve_neg\(\)"):
+            call()
     result = horon.broadcast(turned.resolve_conj(), 0, name="turned")
     return torch.from_dlpack(result).tolist()
 
