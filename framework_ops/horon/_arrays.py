@@ -105,6 +105,8 @@ def _kind_of(value):
     if numpy is not None and isinstance(value, numpy.generic):
         return _NumpyScalar
     if numpy is not None and isinstance(value, numpy.ndarray):
+        if type(value) is not numpy.ndarray and isinstance(value, numpy.ma.MaskedArray):
+            raise TypeError("the mask of an array does not travel: filled() gives one without")
         return _Numpy
     return _Number if isinstance(value, (bool, int, float)) else _Buffer
 

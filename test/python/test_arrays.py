@@ -515,3 +515,18 @@ def test_an_array_answers_what_dlpack_asks():
         capsule_of(max_version=("1", 0))
     with pytest.raises(BufferError, match="host memory"):
         capsule_of(dl_device=(2, 0))
+
+
+def rank_masks():
+    horon.init()
+    masked = numpy.ma.array([1.0, 2.0], mask=[False, True])
+    for call in (horon.allreduce, horon.allreduce_, horon.allgather):
+        with pytest.raises(TypeError, match=r"mask .* filled\(\)"):
+            call(masked)
+    with pytest.raises(TypeError, match=r"mask .* filled\(\)"):
+        horon.allreduce(masked, op=horon.Adasum)
+    assert horon.allreduce(masked.filled(0.0)).tolist() == [1.0, 0.0]
+
+
+def test_masked_arrays_are_refused(run_ranks):
+    run_ranks(1, rank_masks)
