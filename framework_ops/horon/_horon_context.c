@@ -429,8 +429,8 @@ static PyMethodDef methods[] = {
     {"submit_group", context_submit_group, METH_O,
      "submit_group([arguments of submit, ...]) -> [Request, ...]; begun together."},
     {"join", context_join, METH_O,
-     "join(into) -> Request: this rank has no more data; it ends once all have joined. into: a list\n"
-     "that it is appended to."},
+     "join(into) -> Request: this rank has no more data; it ends once all have joined. into: a\n"
+     "list that it is appended to."},
     {"operation", context_operation, METH_VARARGS,
      "operation(verb, name, redop=SUM, root=0, prescale=1.0, postscale=1.0, flags=0) -> Request\n"
      "whose start_on(tensor) begins it in place."},
