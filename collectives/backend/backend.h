@@ -40,6 +40,13 @@ struct horon_backend_channel {
     const struct horon_backend *backend;
 };
 
+/** What a context wants of its backends. */
+struct horon_backend_settings {
+    /* Their names in order of preference, comma separated; NULL: all, as they stand. One that is
+     * usable everywhere is always there, behind those that are named. */
+    const char *order;
+};
+
 struct horon_backend {
     const char *name; /* the word in settings and logs */
     uint32_t caps;    /* HORON_BACKEND_* */
@@ -53,11 +60,15 @@ struct horon_backend {
     /* ---- of a context ---- */
 
     /** @param log outlives the context
-     * @return OK | ERR_MEMORY | anything else: there is none here; @p error says why */
-    horon_status_t (*open)(const struct horon_backend *backend, const struct horon_log *log,
-                           struct horon_backend_context **context_out, struct horon_error *error);
-    /** Its channels are gone. Never waits for another rank. NULL is a no-op. */
-    void (*close)(struct horon_backend_context *context);
+     * @return OK | ERR_MEMORY | ERR_CONFIG, it is here, and a setting is wrong: the context fails |
+     * anything else: there is none here; @p error says why */
+    horon_status_t (*open)(const struct horon_backend *backend,
+                           const struct horon_backend_settings *settings,
+                           const struct horon_log *log, struct horon_backend_context **context_out,
+                           struct horon_error *error);
+    /** Its channels are gone. Never waits for another rank. NULL is a no-op.
+     * @param in_peace  the job has not failed here: no rank is missed */
+    void (*close)(struct horon_backend_context *context, bool in_peace);
 
     /* ---- the choice ---- */
 
@@ -141,48 +152,5 @@ extern const struct horon_backend horon_backend_native;
 /** All backends of this build, in order of preference (backends.c). */
 extern const struct horon_backend *const horon_backends[];
 extern const size_t horon_backend_count;
-
-/** More than anybody has; bits of a mask. */
-#define HORON_BACKENDS_MAX 8
-
-/** The backends of a context. */
-struct horon_backends {
-    const struct horon_backend *const *tables; /* [count] in order of preference */
-    size_t count;
-    struct horon_backend_context *contexts[HORON_BACKENDS_MAX]; /* NULL: it could not be opened */
-};
-
-/** Opens all that can be; a line is logged for each that cannot.
- * @param tables as in struct horon_backends; they and @p log must outlive it
- * @return OK | ERR_MEMORY | what one that is usable everywhere failed with */
-horon_status_t horon_backends_open(struct horon_backends *backends,
-                                   const struct horon_backend *const *tables, size_t count,
-                                   const struct horon_log *log, struct horon_error *error);
-/** All zero is a no-op. */
-void horon_backends_close(struct horon_backends *backends);
-/** Does any that is open carry an operation? As their `has`. Thread: any. */
-bool horon_backends_have(const struct horon_backends *backends,
-                         const struct horon_signature *agreed);
-
-struct horon_backend_choice {
-    int backend;          /* number in the array; -1: none carries it */
-    bool composed;        /* from another verb of the backend: horon_composed_init() */
-    uint32_t passed_over; /* mask of those before it that lack the verb, or may not take it */
-};
-
-/** What all ranks know besides the operation. */
-struct horon_backend_terms {
-    const struct horon_backend *const *backends; /* [count] in order of preference */
-    size_t count;
-    uint32_t versions[HORON_BACKENDS_MAX]; /* the lowest of all ranks; 0: not all can use it */
-    bool deterministic; /* the setting: sums follow the tree, or the backend does not get them */
-    bool in_order;      /* the lane is that of operations in order */
-};
-
-/** Which backend carries an operation: the most preferred of those that have the verb, or the one
- * of which it can be composed. Pure. @param bytes as in `preference` */
-struct horon_backend_choice horon_backend_choose(const struct horon_backend_terms *terms,
-                                                 const struct horon_signature *agreed,
-                                                 uint64_t bytes);
 
 #endif

@@ -1,44 +1,124 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The backends of this build, and those of a context from the first to open to the last to close.
  */
-#include "backend/backend.h"
-#include "log.h"
+#include "backend/backends.h"
+
+#include <stdio.h>
+#include <string.h>
 
 const struct horon_backend *const horon_backends[] = {&horon_backend_native};
 const size_t horon_backend_count = sizeof horon_backends / sizeof horon_backends[0];
 
-horon_status_t horon_backends_open(struct horon_backends *backends,
-                                   const struct horon_backend *const *tables, size_t count,
-                                   const struct horon_log *log, struct horon_error *error)
+/* ---- which, and in what order ---------------------------------------------------------------- */
+
+static bool is_there(const struct horon_backends *backends, const struct horon_backend *backend)
 {
-    assert(count <= HORON_BACKENDS_MAX);
-    *backends = (struct horon_backends){.tables = tables, .count = count};
+    for (size_t i = 0; i < backends->count; i++)
+        if (backends->tables[i] == backend)
+            return true;
+    return false;
+}
+
+static void add(struct horon_backends *backends, const struct horon_backend *backend)
+{
+    assert(backends->count < HORON_BACKENDS_MAX);
+    backends->tables[backends->count++] = backend;
+}
+
+static const struct horon_backend *find(const struct horon_backend *const *tables, size_t count,
+                                        const char *name, size_t bytes)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strncmp(tables[i]->name, name, bytes) == 0 && !tables[i]->name[bytes])
+            return tables[i];
+    return NULL;
+}
+
+static horon_status_t refuse_order(const struct horon_backend *const *tables, size_t count,
+                                   const char *word, size_t bytes, struct horon_error *error)
+{
+    char known[128] = "";
+    for (size_t i = 0; i < count; i++)
+        horon_text_add(known, sizeof known, i ? ", " : "", "%s", tables[i]->name);
+    return horon_error_set(error, HORON_ERR_CONFIG,
+                           "HORON_BACKEND names \"%.*s\", which is no backend, or is named twice: "
+                           "there are %s",
+                           (int)bytes, word, known);
+}
+
+/* Without those that are usable everywhere a job could not even agree on what else it uses. */
+static horon_status_t put_in_order(struct horon_backends *backends,
+                                   const struct horon_backend *const *tables, size_t count,
+                                   const char *order, struct horon_error *error)
+{
+    for (const char *word = order; word; word = strchr(word, ',') ? strchr(word, ',') + 1 : NULL) {
+        const size_t bytes = strcspn(word, ",");
+        const struct horon_backend *backend = find(tables, count, word, bytes);
+        if (!backend || is_there(backends, backend))
+            return refuse_order(tables, count, word, bytes, error);
+        add(backends, backend);
+    }
     for (size_t i = 0; i < count; i++) {
-        const struct horon_backend *backend = tables[i];
-        struct horon_error why = {0};
-        const horon_status_t status = backend->open(backend, log, &backends->contexts[i], &why);
-        assert(backend->launched_max >= 1);
-        assert((backends->contexts[i] != NULL) == (status == HORON_OK));
-        if (status == HORON_OK) {
-            assert(backends->contexts[i]->backend == backend);
-            assert(backends->contexts[i]->version >= 1);
-            continue;
-        }
-        if (!why.text[0])
-            horon_error_set(&why, status, "%s", horon_status_text(status));
-        if (status == HORON_ERR_MEMORY || (backend->caps & HORON_BACKEND_EVERYWHERE)) {
-            horon_backends_close(backends);
-            return horon_error_set(error, status, "backend %s: %s", backend->name, why.text);
-        }
-        HORON_LOG_INFO(log, "backend %s is not used: %s", backend->name, why.text);
+        const bool wanted = !order || (tables[i]->caps & HORON_BACKEND_EVERYWHERE);
+        if (wanted && !is_there(backends, tables[i]))
+            add(backends, tables[i]);
     }
     return HORON_OK;
 }
 
-void horon_backends_close(struct horon_backends *backends)
+void horon_backends_unused(const struct horon_backends *backends, const struct horon_log *log,
+                           const struct horon_backend *backend, const char *what, const char *why)
+{
+    HORON_LOG_AT(log, backends->level, "backend %s is not used: %s%s", backend->name, what, why);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static horon_status_t open_one(struct horon_backends *backends, size_t index,
+                               const struct horon_backend_settings *settings,
+                               const struct horon_log *log, struct horon_error *error)
+{
+    const struct horon_backend *backend = backends->tables[index];
+    struct horon_error why = {0};
+    const horon_status_t status =
+        backend->open(backend, settings, log, &backends->contexts[index], &why);
+    assert(backend->launched_max >= 1);
+    assert((backends->contexts[index] != NULL) == (status == HORON_OK));
+    if (status == HORON_OK) {
+        assert(backends->contexts[index]->backend == backend);
+        assert(backends->contexts[index]->version >= 1);
+        return HORON_OK;
+    }
+    if (!why.text[0])
+        horon_error_set(&why, status, "%s", horon_status_text(status));
+    if (status == HORON_ERR_MEMORY || status == HORON_ERR_CONFIG ||
+        (backend->caps & HORON_BACKEND_EVERYWHERE))
+        return horon_error_set(error, status, "backend %s: %s", backend->name, why.text);
+    horon_backends_unused(backends, log, backend, "", why.text);
+    return HORON_OK;
+}
+
+horon_status_t horon_backends_open(struct horon_backends *backends,
+                                   const struct horon_backend *const *tables, size_t count,
+                                   const struct horon_backend_settings *settings,
+                                   const struct horon_log *log, struct horon_error *error)
+{
+    static const struct horon_backend_settings nothing = {0};
+    settings = settings ? settings : &nothing;
+    assert(count <= HORON_BACKENDS_MAX);
+    *backends = (struct horon_backends){.level = settings->order ? HORON_LOG_WARN : HORON_LOG_INFO};
+    horon_status_t status = put_in_order(backends, tables, count, settings->order, error);
+    for (size_t i = 0; i < backends->count && status == HORON_OK; i++)
+        status = open_one(backends, i, settings, log, error);
+    if (status != HORON_OK)
+        horon_backends_close(backends, false);
+    return status;
+}
+
+void horon_backends_close(struct horon_backends *backends, bool in_peace)
 {
     for (size_t i = 0; i < backends->count; i++)
-        backends->tables[i]->close(backends->contexts[i]);
+        backends->tables[i]->close(backends->contexts[i], in_peace);
     *backends = (struct horon_backends){0};
 }
 

@@ -3,7 +3,7 @@
  * Which backend carries an operation. All ranks must choose alike without asking each other, so
  * this looks at nothing but its arguments: what all ranks have agreed on.
  */
-#include "backend/backend.h"
+#include "backend/backends.h"
 #include "backend/compose.h"
 
 static bool may_take(const struct horon_backend_terms *terms, const struct horon_backend *backend,

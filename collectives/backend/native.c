@@ -12,12 +12,14 @@ struct native {
     struct horon_channel *channel;
 };
 
-static horon_status_t native_open(const struct horon_backend *backend, const struct horon_log *log,
+static horon_status_t native_open(const struct horon_backend *backend,
+                                  const struct horon_backend_settings *settings,
+                                  const struct horon_log *log,
                                   struct horon_backend_context **context_out,
                                   struct horon_error *error)
 {
     struct horon_backend_context *context = horon_zalloc(1, sizeof *context);
-    (void)log, (void)error;
+    (void)settings, (void)log, (void)error;
     if (!context)
         return HORON_ERR_MEMORY;
     *context = (struct horon_backend_context){.backend = backend, .version = 1};
@@ -32,8 +34,9 @@ static struct horon_channel *channel_of(const struct horon_backend_channel *base
     return ((const struct native *)(const void *)base)->channel;
 }
 
-static void native_close(struct horon_backend_context *context)
+static void native_close(struct horon_backend_context *context, bool in_peace)
 {
+    (void)in_peace;
     horon_free(context);
 }
 

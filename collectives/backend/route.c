@@ -130,7 +130,7 @@ static horon_status_t look_at_backends(struct horon_route *route)
         if (context && is_usable_here(route, context, why, sizeof why))
             route->terms.versions[i] = context->version;
         else if (context)
-            HORON_LOG_INFO(route->options.log, "backend %s is not used: %s", backend->name, why);
+            horon_backends_unused(route->options.backends, route->options.log, backend, "", why);
         all_everywhere &= is_everywhere(backend);
         if (!is_everywhere(backend))
             continue;
@@ -194,8 +194,8 @@ static horon_status_t begin_to_agree(struct horon_route *route, struct horon_err
 static void do_without(struct horon_route *route, size_t index, bool could)
 {
     if (could)
-        HORON_LOG_INFO(route->options.log, "backend %s is not used: another rank cannot",
-                       backend_at(route, index)->name);
+        horon_backends_unused(route->options.backends, route->options.log, backend_at(route, index),
+                              "", "another rank cannot");
     drop_channel(route, index);
     route->terms.versions[index] = 0;
 }
@@ -227,15 +227,15 @@ HORON_SELDOM static horon_status_t agree(struct horon_route *route, bool *moved_
 static void log_passed_over(struct horon_route *route, const struct horon_signature *agreed,
                             const struct horon_backend_choice *choice)
 {
-    const uint32_t fresh = choice->passed_over & ~route->told[agreed->verb];
-    route->told[agreed->verb] |= fresh;
+    const int by = choice->backend;
+    const char *dtype = horon_dtype_name((horon_dtype_t)agreed->dtype);
     for (size_t i = 0; i < route->terms.count; i++)
-        if (fresh >> i & 1)
-            HORON_LOG_INFO(route->options.log, "backend %s does not carry %s of %s: %s does",
-                           backend_at(route, i)->name, horon_verb_of(agreed)->name,
-                           horon_dtype_name((horon_dtype_t)agreed->dtype),
-                           choice->backend < 0 ? "none"
-                                               : backend_at(route, (size_t)choice->backend)->name);
+        if ((choice->passed_over & ~route->told[agreed->verb]) >> i & 1)
+            HORON_LOG_AT(route->options.log, route->options.backends->level,
+                         "backend %s does not carry %s of %s: %s does", backend_at(route, i)->name,
+                         horon_verb_of(agreed)->name, dtype,
+                         by < 0 ? "none" : backend_at(route, (size_t)by)->name);
+    route->told[agreed->verb] |= choice->passed_over;
 }
 
 HORON_SELDOM static void choose(struct horon_route *route, const struct horon_operation *op,
@@ -278,8 +278,8 @@ static horon_status_t begin_to_open(struct horon_route *route, const struct horo
     const horon_status_t status =
         make_channel(route, index, op->device, addresses + (size_t)route->team->rank * words);
     if (status != HORON_OK) {
-        HORON_LOG_INFO(route->options.log, "backend %s is not used: no channel: %s", backend->name,
-                       horon_status_text(status));
+        horon_backends_unused(route->options.backends, route->options.log, backend,
+                              "no channel: ", horon_status_text(status));
         memset(addresses, 0, size * words * sizeof *addresses);
     }
     route->words.words[0] = status != HORON_OK;

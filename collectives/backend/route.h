@@ -17,7 +17,7 @@
 #ifndef HORON_BACKEND_ROUTE_H
 #define HORON_BACKEND_ROUTE_H
 
-#include "backend/backend.h"
+#include "backend/backends.h"
 #include "backend/compose.h"
 #include "backend/tickets.h"
 #include "backend/words.h"

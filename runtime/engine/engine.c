@@ -64,14 +64,23 @@ void horon_engine_close(struct horon_engine *engine)
     engine->message = NULL;
 }
 
+/* Also where a rank left that another one waits for. */
+static bool is_in_peace(const struct horon_engine_team *job)
+{
+    const struct horon_error *failure = job ? horon_team_failure(job) : NULL;
+    return !failure || failure->blame.cause == HORON_CAUSE_LEFT;
+}
+
 void horon_engine_destroy(struct horon_engine *engine)
 {
     if (!engine)
         return;
     horon_engine_close(engine);
+    const bool in_peace = is_in_peace(engine->job);
     horon_team_destroy(engine->job);
     horon_names_deinit(&engine->names);
-    horon_backends_close(&engine->backends); /* a submitting thread may ask them until now */
+    /* a submitting thread may ask them until now */
+    horon_backends_close(&engine->backends, in_peace);
     horon_free(engine);
 }
 
@@ -111,6 +120,16 @@ void horon_engine_say_linked(struct horon_engine *engine)
             horon_engine_send_linked(engine, membership->peers[i]);
 }
 
+static horon_status_t open_backends(struct horon_engine *engine, struct horon_error *error)
+{
+    const struct horon_engine_options *options = &engine->options;
+    if (options->backends)
+        return horon_backends_open(&engine->backends, options->backends, options->backend_count,
+                                   NULL, options->log, error);
+    return horon_backends_open(&engine->backends, horon_backends, horon_backend_count, NULL,
+                               options->log, error);
+}
+
 horon_status_t horon_engine_create(const struct horon_engine_options *options,
                                    struct horon_engine **engine_out, struct horon_error *error)
 {
@@ -127,9 +146,7 @@ horon_status_t horon_engine_create(const struct horon_engine_options *options,
         goto done;
     status = horon_names_init(&engine->names, (size_t)options->config->cache_entries);
     if (status == HORON_OK)
-        status = horon_backends_open(
-            &engine->backends, options->backends ? options->backends : horon_backends,
-            options->backends ? options->backend_count : horon_backend_count, options->log, error);
+        status = open_backends(engine, error);
     if (status == HORON_OK)
         status = horon_engine_create_membership(engine, &engine->membership, error);
     if (status == HORON_OK)

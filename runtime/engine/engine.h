@@ -11,7 +11,7 @@
 #ifndef HORON_ENGINE_ENGINE_H
 #define HORON_ENGINE_ENGINE_H
 
-#include "backend/backend.h"
+#include "backend/backends.h"
 #include "config.h"
 #include "coordinator/coordinator.h"
 #include "engine/request.h"
@@ -45,7 +45,8 @@ struct horon_engine_options {
     /* Watches the links that have descriptors; outlives the engine. NULL: each is tried at each
      * turn. */
     struct horon_poller *poller;
-    /* [backend_count] what may carry operations, in order of preference; NULL: all of this build */
+    /* [backend_count] what may carry operations, in order of preference; NULL: those of this build
+     * that the settings name */
     const struct horon_backend *const *backends;
     size_t backend_count;
     /* The thread that holds the token, for HORON_ASSERT_OWNER(); NULL: a test with one thread. */

@@ -20,11 +20,14 @@ static struct fake_channel *channel_of(struct horon_backend_channel *base)
     return (struct fake_channel *)(void *)base;
 }
 
-static horon_status_t fake_open(const struct horon_backend *backend, const struct horon_log *log,
+static horon_status_t fake_open(const struct horon_backend *backend,
+                                const struct horon_backend_settings *settings,
+                                const struct horon_log *log,
                                 struct horon_backend_context **context_out,
                                 struct horon_error *error)
 {
     struct fake *fake = fake_of(backend);
+    (void)settings;
     if (fake->absent)
         return horon_error_set(error, HORON_ERR_UNSUPPORTED, "%s", fake->absent);
     struct fake_context *context = calloc(1, sizeof *context);
@@ -36,8 +39,9 @@ static horon_status_t fake_open(const struct horon_backend *backend, const struc
     return HORON_OK;
 }
 
-static void fake_close(struct horon_backend_context *base)
+static void fake_close(struct horon_backend_context *base, bool in_peace)
 {
+    (void)in_peace;
     if (!base)
         return;
     struct fake_context *context = (struct fake_context *)(void *)base;

@@ -8,7 +8,7 @@
 #ifndef HORON_TEST_FAKE_H
 #define HORON_TEST_FAKE_H
 
-#include "backend/backend.h"
+#include "backend/backends.h"
 
 enum { FAKE_RANKS_MAX = 4, FAKE_LAUNCHED_MAX = 8, FAKE_LANES_MAX = 4, FAKE_INTERVAL_NS = 1000 };
 

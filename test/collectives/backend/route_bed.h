@@ -60,7 +60,7 @@ static inline int make(void **state)
 static inline void leave(struct bed *bed, int rank)
 {
     horon_route_deinit(&bed->routes[rank]);
-    horon_backends_close(&bed->opened[rank]);
+    horon_backends_close(&bed->opened[rank], true);
 }
 
 static inline int end(void **state)
@@ -78,7 +78,7 @@ static inline void join(struct bed *bed)
     for (int rank = 0; rank < SIZE; rank++) {
         bed->teams[rank] = (struct horon_team){.rank = rank, .size = SIZE};
         assert_int_equal(horon_backends_open(&bed->opened[rank], bed->tables, bed->backend_count,
-                                             &bed->log, NULL),
+                                             NULL, &bed->log, NULL),
                          HORON_OK);
         bed->options.backends = &bed->opened[rank];
         assert_int_equal(

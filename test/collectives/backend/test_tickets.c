@@ -65,8 +65,9 @@ static void make_member(int team, int place, bool with_tickets)
         .tickets = with_tickets ? &w.tickets[rank] : NULL,
     };
     w.teams[team][place] = (struct horon_team){.rank = place, .size = 2};
-    assert_int_equal(horon_backends_open(&w.opened[team][place], w.backends[team], 2, NULL, NULL),
-                     HORON_OK);
+    assert_int_equal(
+        horon_backends_open(&w.opened[team][place], w.backends[team], 2, NULL, NULL, NULL),
+        HORON_OK);
     assert_int_equal(
         horon_route_init(&w.routes[team][place], &options, &w.teams[team][place], NULL), HORON_OK);
     w.part[team][place] =
@@ -99,7 +100,7 @@ static void end_teams(int teams)
         for (int place = 0; place < 2; place++) {
             horon_route_abort(&w.routes[team][place]);
             horon_route_deinit(&w.routes[team][place]);
-            horon_backends_close(&w.opened[team][place]);
+            horon_backends_close(&w.opened[team][place], true);
         }
     for (int rank = 0; rank < RANKS; rank++)
         assert_null(w.tickets[rank].first);

@@ -41,7 +41,7 @@ static inline int make(void **state)
     bed->team.view.rank = RANK;
     bed->team.view.size = SIZE;
     bed->team.backends = &bed->backends;
-    if (horon_backends_open(&bed->backends, horon_backends, horon_backend_count, NULL, NULL))
+    if (horon_backends_open(&bed->backends, horon_backends, 1, NULL, NULL, NULL))
         return -1;
     return horon_names_init(&bed->names, 0);
 }
@@ -51,7 +51,7 @@ static inline int end(void **state)
     struct bed *bed = *state;
     horon_names_deinit(&bed->names);
     horon_request_pool_deinit(&bed->pool);
-    horon_backends_close(&bed->backends);
+    horon_backends_close(&bed->backends, true);
     free(bed);
     return 0;
 }

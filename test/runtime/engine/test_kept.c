@@ -33,7 +33,7 @@ static int make(void **state)
     bed->team.view.size = SIZE;
     bed->team.backends = &bed->backends;
     bed->team.state = HORON_TEAM_READY;
-    if (horon_backends_open(&bed->backends, horon_backends, horon_backend_count, NULL, NULL))
+    if (horon_backends_open(&bed->backends, horon_backends, 1, NULL, NULL, NULL))
         return -1;
     return horon_names_init(&bed->engine.names, 0);
 }
@@ -43,7 +43,7 @@ static int end(void **state)
     struct bed *bed = *state;
     horon_kept_drop(&bed->team);
     horon_names_deinit(&bed->engine.names);
-    horon_backends_close(&bed->backends);
+    horon_backends_close(&bed->backends, true);
     free(bed);
     return 0;
 }

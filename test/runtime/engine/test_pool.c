@@ -50,7 +50,7 @@ static void test_pool_keeps_memory_and_nothing_else(void **state)
     bed.team =
         (struct horon_engine_team){.backends = &bed.backends, .view = {.rank = RANK, .size = SIZE}};
     assert_int_equal(
-        horon_backends_open(&bed.backends, horon_backends, horon_backend_count, NULL, NULL),
+        horon_backends_open(&bed.backends, horon_backends, 1, NULL, NULL, NULL),
         HORON_OK);
     bed.pool.limit = 1;
     struct horon_request *first = make(&bed, HORON_ALLGATHER, 4, HORON_OK);
@@ -74,7 +74,7 @@ static void test_pool_keeps_memory_and_nothing_else(void **state)
     horon_request_pool_deinit(&bed.pool);
     assert_int_equal(bed.names.entry_count, 0);
     horon_names_deinit(&bed.names);
-    horon_backends_close(&bed.backends);
+    horon_backends_close(&bed.backends, true);
 }
 
 int main(void)

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The backends of a context, from the first to open to the last to close, and the choice between
+ * them: which one carries an operation is a pure function of what all ranks know (choose.c).
+ */
+#ifndef HORON_BACKENDS_H
+#define HORON_BACKENDS_H
+
+#include "backend/backend.h"
+#include "log.h"
+
+/** More than anybody has; bits of a mask. */
+#define HORON_BACKENDS_MAX 8
+
+/** The backends of a context. */
+struct horon_backends {
+    const struct horon_backend *tables[HORON_BACKENDS_MAX]; /* [count] in order of preference */
+    size_t count;
+    horon_log_level_t level; /* of lines about one that is not used */
+    struct horon_backend_context *contexts[HORON_BACKENDS_MAX]; /* NULL: it could not be opened */
+};
+
+/** Opens all that are wanted and can be; a line is logged for each that cannot.
+ * @param tables [count] those that there are; they and @p log must outlive it
+ * @param settings NULL: all, and nothing else is set
+ * @return OK | ERR_MEMORY | ERR_CONFIG, a setting is wrong | what one that is usable everywhere
+ * failed with */
+horon_status_t horon_backends_open(struct horon_backends *backends,
+                                   const struct horon_backend *const *tables, size_t count,
+                                   const struct horon_backend_settings *settings,
+                                   const struct horon_log *log, struct horon_error *error);
+/** All zero is a no-op. @param in_peace  as in the table */
+void horon_backends_close(struct horon_backends *backends, bool in_peace);
+/** Logs that one is not used, and why: @p what goes before it. */
+void horon_backends_unused(const struct horon_backends *backends, const struct horon_log *log,
+                           const struct horon_backend *backend, const char *what, const char *why);
+/** Does any that is open carry an operation? As their `has`. Thread: any. */
+bool horon_backends_have(const struct horon_backends *backends,
+                         const struct horon_signature *agreed);
+
+struct horon_backend_choice {
+    int backend;          /* number in the array; -1: none carries it */
+    bool composed;        /* from another verb of the backend: horon_composed_init() */
+    uint32_t passed_over; /* mask of those before it that lack the verb, or may not take it */
+};
+
+/** What all ranks know besides the operation. */
+struct horon_backend_terms {
+    const struct horon_backend *const *backends; /* [count] in order of preference */
+    size_t count;
+    uint32_t versions[HORON_BACKENDS_MAX]; /* the lowest of all ranks; 0: not all can use it */
+    bool deterministic; /* the setting: sums follow the tree, or the backend does not get them */
+    bool in_order;      /* the lane is that of operations in order */
+};
+
+/** Which backend carries an operation: the most preferred of those that have the verb, or the one
+ * of which it can be composed. Pure. @param bytes as in `preference` */
+struct horon_backend_choice horon_backend_choose(const struct horon_backend_terms *terms,
+                                                 const struct horon_signature *agreed,
+                                                 uint64_t bytes);
+
+#endif

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which backends a context opens, and in what order. */
+#undef NDEBUG
+#include "fake.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct scene {
+    struct fake fakes[2]; /* "everywhere", "other" */
+    const struct horon_backend *tables[2];
+    struct horon_backends backends;
+    struct horon_log log;
+    int warnings;
+    struct horon_error error;
+};
+
+static void count_warnings(void *arg, horon_log_level_t level, const char *text)
+{
+    (void)text;
+    *(int *)arg += level == HORON_LOG_WARN;
+}
+
+static horon_status_t open_in(struct scene *scene, const char *order, const char *absent)
+{
+    const struct horon_backend_settings settings = {.order = order};
+    memset(scene, 0, sizeof *scene);
+    fake_init(&scene->fakes[0], "everywhere", HORON_BACKEND_ANY_THREAD | HORON_BACKEND_EVERYWHERE);
+    fake_init(&scene->fakes[1], "other", HORON_BACKEND_ANY_THREAD);
+    scene->fakes[1].absent = absent;
+    for (int i = 0; i < 2; i++)
+        scene->tables[i] = &scene->fakes[i].base;
+    scene->log = (struct horon_log){
+        .fn = count_warnings, .arg = &scene->warnings, .level = HORON_LOG_WARN, .rank = -1};
+    return horon_backends_open(&scene->backends, scene->tables, 2, &settings, &scene->log,
+                               &scene->error);
+}
+
+static void expect(const struct scene *scene, const char *first, const char *second)
+{
+    assert_int_equal(scene->backends.count, second ? 2 : 1);
+    assert_string_equal(scene->backends.tables[0]->name, first);
+    if (second)
+        assert_string_equal(scene->backends.tables[1]->name, second);
+}
+
+static void end(struct scene *scene)
+{
+    horon_backends_close(&scene->backends, true);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(scene->fakes[i].opened, scene->fakes[i].closed);
+}
+
+static void test_backends_are_those_that_are_named_in_that_order(void **state)
+{
+    static const char *const orders[][3] = {
+        {"everywhere", "everywhere", NULL},
+        {"everywhere,other", "everywhere", "other"},
+        {"other,everywhere", "other", "everywhere"},
+        {"other", "other", "everywhere"}, /* which is always there */
+        {NULL, "everywhere", "other"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
+        struct scene scene;
+        assert_int_equal(open_in(&scene, orders[i][0], NULL), HORON_OK);
+        expect(&scene, orders[i][1], orders[i][2]);
+        end(&scene);
+    }
+}
+
+static void test_backends_that_are_none_are_refused_by_name(void **state)
+{
+    static const char *const wrong[] = {"",       "others", "othe",         "other,",
+                                        ",other", "OTHER",  "other, other", "other,other"};
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        struct scene scene;
+        assert_int_equal(open_in(&scene, wrong[i], NULL), HORON_ERR_CONFIG);
+        assert_non_null(strstr(scene.error.text, "everywhere, other"));
+        assert_int_equal(scene.fakes[1].opened, 0);
+        end(&scene);
+    }
+}
+
+static void test_backends_that_were_asked_for_and_are_absent_are_warned_of(void **state)
+{
+    struct scene scene;
+    (void)state;
+    assert_int_equal(open_in(&scene, "other", "no library"), HORON_OK);
+    expect(&scene, "other", "everywhere");
+    assert_null(scene.backends.contexts[0]);
+    assert_int_equal(scene.warnings, 1);
+    horon_backends_close(&scene.backends, true);
+    assert_int_equal(open_in(&scene, NULL, "no library"), HORON_OK);
+    assert_int_equal(scene.warnings, 0); /* nobody asked */
+    horon_backends_close(&scene.backends, true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_backends_are_those_that_are_named_in_that_order),
+        cmocka_unit_test(test_backends_that_are_none_are_refused_by_name),
+        cmocka_unit_test(test_backends_that_were_asked_for_and_are_absent_are_warned_of),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
