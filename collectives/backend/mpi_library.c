@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The tables of the two families, and the one MPI of the process. A predefined object is a symbol
+ * in Open MPI and a number in MPICH (which the MPICH ABI Compatibility Initiative froze), so each
+ * row has both. RTLD_GLOBAL, as Open MPI's plug-ins look for the library's symbols that way.
+ *
+ * Elements are combined as everywhere in horon (reduce/reduce.h); only the order of them is MPI's.
+ * Its own functions do that for sums and products of 32 and 64 bits, and for little else: where the
+ * processor has vectors Open MPI 4 saturates sums of 8 and 16 bits and compares unsigned integers
+ * as signed ones; a minimum of a NaN is whatever it is, a boolean may be any byte, and of halves no
+ * library knows. The rest is combined by functions of ours, which know the dtype by the type that
+ * MPI hands them; halves have types of their own for that, made of a 16-bit integer.
+ */
+#include "backend/mpi_library.h"
+
+#include "alloc.h"
+#include "reduce/reduce.h"
+
+#include <assert.h>
+#include <dlfcn.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { OPEN_MPI, MPICH, FAMILIES };
+
+static const struct horon_mpi_family families[FAMILIES] = {
+    [OPEN_MPI] = {.name = "Open MPI", .handle_bytes = sizeof(void *), .in_place = (void *)1},
+    [MPICH] = {.name = "MPICH",
+               .handle_bytes = sizeof(int),
+               .in_place = (void *)-1,
+               .statuses_ignore = (void *)1},
+};
+
+/* Where a library of a family lies, as its packages have it. */
+static const char *const usual_files[FAMILIES][3] = {
+    [OPEN_MPI] = {"libmpi.so.40"},
+    [MPICH] = {"libmpich.so.12", "libmpi.so.12"},
+};
+
+/* What boot/identity calls a launcher that is one family's own. */
+static const char *const launchers[FAMILIES] = {[OPEN_MPI] = "Open MPI", [MPICH] = "PMI"};
+
+struct object_row {
+    const char *symbol; /* of Open MPI; NULL: there is none */
+    uint32_t number;    /* of MPICH */
+};
+
+static const struct object_row world_row = {"ompi_mpi_comm_world", 0x44000000};
+static const struct object_row errors_return_row = {"ompi_mpi_errors_return", 0x54000001};
+
+static const struct object_row type_rows[HORON_DTYPE_COUNT] = {
+    [HORON_UINT8] = {"ompi_mpi_uint8_t", 0x4c00013b},
+    [HORON_INT8] = {"ompi_mpi_int8_t", 0x4c000137},
+    [HORON_UINT16] = {"ompi_mpi_uint16_t", 0x4c00023c},
+    [HORON_INT16] = {"ompi_mpi_int16_t", 0x4c000238},
+    [HORON_UINT32] = {"ompi_mpi_uint32_t", 0x4c00043d},
+    [HORON_INT32] = {"ompi_mpi_int32_t", 0x4c000439},
+    [HORON_UINT64] = {"ompi_mpi_uint64_t", 0x4c00083e},
+    [HORON_INT64] = {"ompi_mpi_int64_t", 0x4c00083a},
+    [HORON_FLOAT16] = {"ompi_mpi_uint16_t", 0x4c00023c},
+    [HORON_BFLOAT16] = {"ompi_mpi_uint16_t", 0x4c00023c},
+    [HORON_FLOAT32] = {"ompi_mpi_float", 0x4c00040a},
+    [HORON_FLOAT64] = {"ompi_mpi_double", 0x4c00080b},
+    [HORON_BOOL] = {"ompi_mpi_c_bool", 0x4c00013f},
+    [HORON_COMPLEX64] = {"ompi_mpi_c_float_complex", 0x4c000840},
+    [HORON_COMPLEX128] = {"ompi_mpi_c_double_complex", 0x4c001041},
+    [HORON_FLOAT8_E4M3] = {"ompi_mpi_byte", 0x4c00010d},
+    [HORON_FLOAT8_E5M2] = {"ompi_mpi_byte", 0x4c00010d},
+};
+
+static const struct object_row op_rows[HORON_REDOP_COUNT] = {
+    [HORON_SUM] = {"ompi_mpi_op_sum", 0x58000003},
+    [HORON_AVERAGE] = {NULL, 0},
+    [HORON_MIN] = {"ompi_mpi_op_min", 0x58000002},
+    [HORON_MAX] = {"ompi_mpi_op_max", 0x58000001},
+    [HORON_PRODUCT] = {"ompi_mpi_op_prod", 0x58000004},
+    [HORON_BIT_AND] = {"ompi_mpi_op_band", 0x58000006},
+    [HORON_BIT_OR] = {"ompi_mpi_op_bor", 0x58000008},
+    [HORON_BIT_XOR] = {"ompi_mpi_op_bxor", 0x5800000a},
+};
+
+struct call_row {
+    const char *name;
+    size_t offset;
+};
+
+#define CALL(symbol, field)                                                                        \
+    {                                                                                              \
+        "MPI_" symbol, offsetof(struct horon_mpi_calls, field)                                     \
+    }
+static const struct call_row call_rows[] = {
+    CALL("Initialized", initialized),
+    CALL("Finalized", finalized),
+    CALL("Init_thread", init_thread),
+    CALL("Query_thread", query_thread),
+    CALL("Finalize", finalize),
+    CALL("Get_library_version", get_library_version),
+    CALL("Error_string", error_string),
+    CALL("Comm_rank", comm_rank),
+    CALL("Comm_size", comm_size),
+    CALL("Comm_group", comm_group),
+    CALL("Comm_create_group", comm_create_group),
+    CALL("Comm_set_errhandler", comm_set_errhandler),
+    CALL("Comm_free", comm_free),
+    CALL("Group_incl", group_incl),
+    CALL("Group_free", group_free),
+    CALL("Op_create", op_create),
+    CALL("Type_contiguous", type_contiguous),
+    CALL("Type_commit", type_commit),
+    CALL("Ibarrier", ibarrier),
+    CALL("Ibcast", ibcast),
+    CALL("Iallreduce", iallreduce),
+    CALL("Ireduce", ireduce),
+    CALL("Ireduce_scatter", ireduce_scatter),
+    CALL("Iallgather", iallgather),
+    CALL("Iallgatherv", iallgatherv),
+    CALL("Igatherv", igatherv),
+    CALL("Iscatterv", iscatterv),
+    CALL("Ialltoall", ialltoall),
+    CALL("Ialltoallv", ialltoallv),
+    CALL("Isend", isend),
+    CALL("Irecv", irecv),
+    CALL("Testall", testall),
+};
+static_assert(sizeof call_rows / sizeof call_rows[0] ==
+                  sizeof(struct horon_mpi_calls) / sizeof(void (*)(void)),
+              "a row each");
+
+/* ---- the process's --------------------------------------------------------------------------- */
+
+/* MPI is one in a process, whatever the number of contexts: the only state of its kind. */
+static struct {
+    pthread_mutex_t lock; /* guards all of it; the library is read without, once it is there */
+    struct horon_mpi_library library;
+    char file[256];
+    bool loaded, usable; /* usable: begun by somebody, and its handles are there */
+    horon_mpi_handle types[HORON_DTYPE_COUNT];
+    horon_mpi_handle ops[HORON_REDOP_COUNT], own_ops[HORON_REDOP_COUNT];
+    _Atomic int users; /* that asked, and are not done; changed with the lock */
+    bool stays, closed;
+    pid_t process; /* in which horon began it: a child of a fork does not end it */
+} process = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* ---- functions that combine ------------------------------------------------------------------ */
+
+static horon_dtype_t dtype_of(const void *type)
+{
+    horon_mpi_handle handle = 0;
+    int dtype = 0;
+    memcpy(&handle, type, process.library.family->handle_bytes);
+    while (process.types[dtype] != handle)
+        dtype++;
+    return (horon_dtype_t)dtype;
+}
+
+/* MPI: inout = in op inout. */
+#define COMBINE(name, redop)                                                                       \
+    static void name(void *in, void *inout, int *count, void *type)                                \
+    {                                                                                              \
+        horon_reduce_combine(dtype_of(type), redop, in, inout, inout, (size_t)*count);             \
+    }
+COMBINE(sum, HORON_SUM)
+COMBINE(min, HORON_MIN)
+COMBINE(max, HORON_MAX)
+COMBINE(product, HORON_PRODUCT)
+COMBINE(bit_and, HORON_BIT_AND)
+COMBINE(bit_or, HORON_BIT_OR)
+COMBINE(bit_xor, HORON_BIT_XOR)
+
+static void (*const combines[HORON_REDOP_COUNT])(void *in, void *inout, int *count, void *type) = {
+    [HORON_SUM] = sum,         [HORON_MIN] = min,         [HORON_MAX] = max,
+    [HORON_PRODUCT] = product, [HORON_BIT_AND] = bit_and, [HORON_BIT_OR] = bit_or,
+    [HORON_BIT_XOR] = bit_xor,
+};
+
+/* Does MPI combine them as we do? */
+static bool is_mpis(horon_dtype_t dtype, horon_redop_t redop)
+{
+    const bool is_wide = dtype == HORON_UINT32 || dtype == HORON_INT32 || dtype == HORON_UINT64 ||
+                         dtype == HORON_INT64 || dtype == HORON_FLOAT32 || dtype == HORON_FLOAT64;
+    return is_wide && (redop == HORON_SUM || redop == HORON_PRODUCT);
+}
+
+/* ---- finding it ------------------------------------------------------------------------------ */
+
+/* The first library of MPI that this process has. */
+static int see_image(struct dl_phdr_info *info, size_t bytes, void *path)
+{
+    const char *name = strrchr(info->dlpi_name, '/');
+    (void)bytes;
+    name = name ? name + 1 : info->dlpi_name;
+    const bool is_mpi = strncmp(name, "libmpi.so", 9) == 0 || strncmp(name, "libmpich.so", 11) == 0;
+    if (is_mpi)
+        snprintf(path, sizeof process.file, "%s", info->dlpi_name);
+    return is_mpi;
+}
+
+static bool open_image(struct horon_mpi_library *library, const char *file, struct horon_error *why)
+{
+    library->image = dlopen(file, RTLD_NOW | RTLD_GLOBAL);
+    if (!library->image) {
+        horon_error_set(why, HORON_ERR_UNSUPPORTED, "%s", dlerror());
+        return false;
+    }
+    if (file != process.file)
+        snprintf(process.file, sizeof process.file, "%s", file);
+    library->file = process.file;
+    return true;
+}
+
+/* Those of the launcher's family first. */
+static horon_status_t open_usual(struct horon_mpi_library *library, const char *launcher,
+                                 struct horon_error *error)
+{
+    int first = OPEN_MPI;
+    struct horon_error why;
+    if (launcher && strcmp(launcher, launchers[MPICH]) == 0)
+        first = MPICH;
+    for (int i = 0; i < FAMILIES; i++) {
+        const int family = (first + i) % FAMILIES;
+        for (int file = 0; file < 3 && usual_files[family][file]; file++)
+            if (open_image(library, usual_files[family][file], &why))
+                return HORON_OK;
+    }
+    return horon_error_set(error, HORON_ERR_UNSUPPORTED,
+                           "no MPI library is here: neither libmpi.so.40 of Open MPI nor "
+                           "libmpich.so.12 or libmpi.so.12 of MPICH");
+}
+
+static horon_status_t find_calls(struct horon_mpi_library *library, struct horon_error *error)
+{
+    for (size_t i = 0; i < sizeof call_rows / sizeof call_rows[0]; i++) {
+        void *address = dlsym(library->image, call_rows[i].name);
+        if (!address)
+            return horon_error_set(error, HORON_ERR_UNSUPPORTED, "%s has no %s", library->file,
+                                   call_rows[i].name);
+        memcpy((char *)&library->mpi + call_rows[i].offset, &address, sizeof address);
+    }
+    return HORON_OK;
+}
+
+static horon_status_t find_object(const struct horon_mpi_library *library,
+                                  const struct object_row *row, horon_mpi_handle *out,
+                                  struct horon_error *error)
+{
+    *out = row->number;
+    if (!row->symbol || library->family == &families[MPICH])
+        return HORON_OK;
+    *out = (horon_mpi_handle)(uintptr_t)dlsym(library->image, row->symbol);
+    return *out ? HORON_OK
+                : horon_error_set(error, HORON_ERR_UNSUPPORTED, "%s has no %s", library->file,
+                                  row->symbol);
+}
+
+static horon_status_t find_rows(const struct horon_mpi_library *library,
+                                const struct object_row *rows, int count, horon_mpi_handle *out,
+                                struct horon_error *error)
+{
+    horon_status_t status = HORON_OK;
+    for (int i = 0; i < count && status == HORON_OK; i++)
+        status = find_object(library, &rows[i], &out[i], error);
+    return status;
+}
+
+static horon_status_t find_objects(struct horon_mpi_library *library, struct horon_error *error)
+{
+    horon_status_t status = find_object(library, &world_row, &library->world, error);
+    if (status == HORON_OK)
+        status = find_object(library, &errors_return_row, &library->errors_return, error);
+    if (status == HORON_OK)
+        status = find_rows(library, type_rows, HORON_DTYPE_COUNT, process.types, error);
+    if (status == HORON_OK)
+        status = find_rows(library, op_rows, HORON_REDOP_COUNT, process.ops, error);
+    return status;
+}
+
+static void read_version(struct horon_mpi_library *library)
+{
+    char *text = horon_zalloc(1, 8192); /* MPICH's say up to so much */
+    int length = 0;
+    if (text && library->mpi.get_library_version(text, &length) == HORON_MPI_SUCCESS) {
+        text[strcspn(text, "\n\r")] = 0;
+        for (char *c = text; *c; c++)
+            *c = *c == '\t' ? ' ' : *c;
+        snprintf(library->version, sizeof library->version, "%.95s", text);
+    }
+    horon_free(text);
+}
+
+static horon_status_t load(const struct horon_mpi_wanted *wanted, struct horon_error *error)
+{
+    struct horon_mpi_library *library = &process.library;
+    horon_status_t status = HORON_OK;
+    if (wanted->file[0])
+        status = open_image(library, wanted->file, error) ? HORON_OK : HORON_ERR_UNSUPPORTED;
+    else if (dl_iterate_phdr(see_image, process.file))
+        status = open_image(library, process.file, error) ? HORON_OK : HORON_ERR_UNSUPPORTED;
+    else
+        status = open_usual(library, wanted->launcher, error);
+    if (status != HORON_OK)
+        return status;
+    library->family = &families[dlsym(library->image, world_row.symbol) ? OPEN_MPI : MPICH];
+    status = find_calls(library, error);
+    if (status == HORON_OK)
+        status = find_objects(library, error);
+    if (status != HORON_OK)
+        return status;
+    read_version(library);
+    process.loaded = true;
+    return HORON_OK;
+}

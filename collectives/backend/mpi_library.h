@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * MPI, found at run time, without its headers. Its functions have the same names in all libraries;
+ * handles and constants differ, and there are two families of them here: Open MPI, where a handle
+ * is the address of an object that the library exports, and MPICH (Intel MPI, MVAPICH and Cray
+ * likewise), where it is an int with a fixed value. A handle is carried as a word here. To pass one
+ * where the callee reads an int is right on x86-64 and AArch64, whose calls pass both in one
+ * register; where the callee writes one, the rest of the word is 0 before.
+ *
+ * A process has one MPI, and it begins and ends once: so what is here is the process's, not a
+ * context's. It is loaded for the first context that asks for it, and stays.
+ */
+#ifndef HORON_BACKEND_MPI_LIBRARY_H
+#define HORON_BACKEND_MPI_LIBRARY_H
+
+#include "log.h"
+#include "status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef uint64_t horon_mpi_handle;
+
+/* Levels of thread support, which all families number alike. */
+enum { HORON_MPI_SINGLE, HORON_MPI_FUNNELED, HORON_MPI_SERIALIZED, HORON_MPI_MULTIPLE };
+
+/* Of MPI's calls: it went well. */
+#define HORON_MPI_SUCCESS 0
+
+/** What a family of libraries has instead of a header. */
+struct horon_mpi_family {
+    const char *name;
+    size_t handle_bytes;
+    void *in_place;
+    void *statuses_ignore; /* of one, too */
+};
+
+/* Of MPI 3, as the standard has them; a handle for each of its opaque types, a pointer to one where
+ * it writes it. */
+struct horon_mpi_calls {
+    int (*initialized)(int *flag);
+    int (*finalized)(int *flag);
+    int (*init_thread)(int *argc, char ***argv, int required, int *provided);
+    int (*query_thread)(int *provided);
+    int (*finalize)(void);
+    int (*get_library_version)(char *text, int *length);
+    int (*error_string)(int code, char *text, int *length);
+    int (*comm_rank)(horon_mpi_handle comm, int *rank);
+    int (*comm_size)(horon_mpi_handle comm, int *size);
+    int (*comm_group)(horon_mpi_handle comm, horon_mpi_handle *group);
+    int (*comm_create_group)(horon_mpi_handle comm, horon_mpi_handle group, int tag,
+                             horon_mpi_handle *made);
+    int (*comm_set_errhandler)(horon_mpi_handle comm, horon_mpi_handle handler);
+    int (*comm_free)(horon_mpi_handle *comm);
+    int (*group_incl)(horon_mpi_handle group, int n, const int *ranks, horon_mpi_handle *made);
+    int (*group_free)(horon_mpi_handle *group);
+    int (*op_create)(void (*combine)(void *in, void *inout, int *count, void *type), int commutes,
+                     horon_mpi_handle *op);
+    int (*type_contiguous)(int count, horon_mpi_handle type, horon_mpi_handle *made);
+    int (*type_commit)(horon_mpi_handle *type);
+    int (*ibarrier)(horon_mpi_handle comm, void *request);
+    int (*ibcast)(void *data, int count, horon_mpi_handle type, int root, horon_mpi_handle comm,
+                  void *request);
+    int (*iallreduce)(const void *src, void *dst, int count, horon_mpi_handle type,
+                      horon_mpi_handle op, horon_mpi_handle comm, void *request);
+    int (*ireduce)(const void *src, void *dst, int count, horon_mpi_handle type,
+                   horon_mpi_handle op, int root, horon_mpi_handle comm, void *request);
+    int (*ireduce_scatter)(const void *src, void *dst, const int *counts, horon_mpi_handle type,
+                           horon_mpi_handle op, horon_mpi_handle comm, void *request);
+    int (*iallgather)(const void *src, int src_count, horon_mpi_handle src_type, void *dst,
+                      int dst_count, horon_mpi_handle dst_type, horon_mpi_handle comm,
+                      void *request);
+    int (*iallgatherv)(const void *src, int src_count, horon_mpi_handle src_type, void *dst,
+                       const int *counts, const int *starts, horon_mpi_handle dst_type,
+                       horon_mpi_handle comm, void *request);
+    int (*igatherv)(const void *src, int src_count, horon_mpi_handle src_type, void *dst,
+                    const int *counts, const int *starts, horon_mpi_handle dst_type, int root,
+                    horon_mpi_handle comm, void *request);
+    int (*iscatterv)(const void *src, const int *counts, const int *starts,
+                     horon_mpi_handle src_type, void *dst, int dst_count, horon_mpi_handle dst_type,
+                     int root, horon_mpi_handle comm, void *request);
+    int (*ialltoall)(const void *src, int src_count, horon_mpi_handle src_type, void *dst,
+                     int dst_count, horon_mpi_handle dst_type, horon_mpi_handle comm,
+                     void *request);
+    int (*ialltoallv)(const void *src, const int *src_counts, const int *src_starts,
+                      horon_mpi_handle src_type, void *dst, const int *dst_counts,
+                      const int *dst_starts, horon_mpi_handle dst_type, horon_mpi_handle comm,
+                      void *request);
+    int (*isend)(const void *src, int count, horon_mpi_handle type, int to, int tag,
+                 horon_mpi_handle comm, void *request);
+    int (*irecv)(void *dst, int count, horon_mpi_handle type, int from, int tag,
+                 horon_mpi_handle comm, void *request);
+    int (*testall)(int n, void *requests, int *flag, void *statuses);
+};
+
+/** The process's MPI; read only, but for what its functions say. */
+struct horon_mpi_library {
+    const struct horon_mpi_family *family;
+    const char *file;           /* what was opened */
+    char version[96];           /* as it says: "Open MPI v4.1.4, ..." */
+    void *image;                /* of dlopen() */
+    struct horon_mpi_calls mpi; /* all of them are there */
+    horon_mpi_handle world, errors_return;
+    bool began;     /* by horon, which ends it at the end of the process: nobody else makes calls */
+    int level;      /* HORON_MPI_SINGLE and so on */
+    int rank, size; /* in its world */
+};
+
+/** What is asked for. */
+struct horon_mpi_wanted {
+    const char *file; /* the library; "": the one that the process has, else the launcher's, else
+                         the first one found */
+    const char *launcher; /* that started this process, as boot/identity names it; or NULL */
+    int size;             /* ranks that it started */
+    const struct horon_log *log;
+};
+
+/**
+ * Finds the library, and begins MPI unless that has been done. A process that was not started as
+ * one of MPI's ranks begins nothing: it would be alone in its world.
+ * Blocks: as MPI_Init does, until all ranks of its world have come. Thread: any, one at a time.
+ * @return OK, *library_out lives until the process ends | ERR_UNSUPPORTED, there is none, or it has
+ * ended, or it did not start this process: @p error says which | ERR_CONFIG, a launcher of one
+ * family and a library of the other | ERR_SYSTEM, MPI_Init failed
+ */
+horon_status_t horon_mpi_begin(const struct horon_mpi_wanted *wanted,
+                               const struct horon_mpi_library **library_out,
+                               struct horon_error *error);
+
+/** One that asked for it is done with it. What horon began ends with the process, if all that asked
+ * for it are done, unless @p stays: ranks might wait for ever.
+ * @param closed  it must not be called any more: memory that is not ours is in its hands
+ * Thread: any, one at a time. Blocks: no. */
+void horon_mpi_end(bool stays, bool closed);
+
+/** Does one context alone make all calls to it? Thread: any. */
+bool horon_mpi_is_alone(const struct horon_mpi_library *library);
+/** Has it ended? Then it must not be called any more. Thread: any. */
+bool horon_mpi_has_ended(const struct horon_mpi_library *library);
+
+/** All dtypes have one. */
+horon_mpi_handle horon_mpi_type(const struct horon_mpi_library *library, horon_dtype_t dtype);
+/** Of one that reduces (horon_reduce_supported()) and is no average. */
+horon_mpi_handle horon_mpi_op(const struct horon_mpi_library *library, horon_dtype_t dtype,
+                              horon_redop_t redop);
+
+/** What a call that failed has to say. */
+horon_status_t horon_mpi_failed(const struct horon_mpi_library *library, const char *call, int code,
+                                struct horon_error *error);
+
+#endif
