@@ -110,8 +110,10 @@ static const struct call_row call_rows[] = {
     CALL("Group_incl", group_incl),
     CALL("Group_free", group_free),
     CALL("Op_create", op_create),
+    CALL("Op_free", op_free),
     CALL("Type_contiguous", type_contiguous),
     CALL("Type_commit", type_commit),
+    CALL("Type_free", type_free),
     CALL("Ibarrier", ibarrier),
     CALL("Ibcast", ibcast),
     CALL("Iallreduce", iallreduce),
@@ -313,4 +315,203 @@ static horon_status_t load(const struct horon_mpi_wanted *wanted, struct horon_e
     read_version(library);
     process.loaded = true;
     return HORON_OK;
+}
+
+/* ---- from its begin to its end --------------------------------------------------------------- */
+
+/* Behind whatever the program's own handlers do. */
+static void end_with_process(void)
+{
+    const struct horon_mpi_library *library = &process.library;
+    if (process.process != getpid() || process.users > 0 || process.stays ||
+        horon_mpi_has_ended(library))
+        return;
+    library->mpi.finalize();
+}
+
+static horon_status_t begin(const struct horon_mpi_wanted *wanted, struct horon_error *error)
+{
+    struct horon_mpi_library *library = &process.library;
+    const bool others = wanted->launcher && strcmp(wanted->launcher, launchers[OPEN_MPI]) != 0 &&
+                        strcmp(wanted->launcher, launchers[MPICH]) != 0 &&
+                        strcmp(wanted->launcher, "PMIx") != 0 &&
+                        strcmp(wanted->launcher, "Slurm") != 0;
+    if (!wanted->launcher || others || wanted->size == 1)
+        return horon_error_set(error, HORON_ERR_UNSUPPORTED,
+                               "MPI is not begun in a process that %s started: start it with %s's "
+                               "mpirun, or call MPI_Init() before",
+                               others ? wanted->launcher : "nobody", library->family->name);
+    const int code = library->mpi.init_thread(NULL, NULL, HORON_MPI_MULTIPLE, &library->level);
+    if (code != HORON_MPI_SUCCESS)
+        return horon_error_set(error, HORON_ERR_SYSTEM, "MPI_Init_thread() of %s failed with %d",
+                               library->file, code);
+    library->began = true;
+    process.process = getpid();
+    atexit(end_with_process);
+    library->mpi.comm_set_errhandler(library->world, library->errors_return);
+    return HORON_OK;
+}
+
+/* Two families that do not know each other: each rank would be alone. */
+static horon_status_t check_launcher(const struct horon_mpi_wanted *wanted,
+                                     struct horon_error *error)
+{
+    const struct horon_mpi_library *library = &process.library;
+    const bool is_mpich = library->family == &families[MPICH];
+    const bool differ = wanted->launcher && wanted->size > 1 && is_mpich &&
+                        strcmp(wanted->launcher, launchers[OPEN_MPI]) == 0;
+    if (!differ && (!library->size || library->size > 1 || wanted->size == 1))
+        return HORON_OK;
+    return horon_error_set(error, HORON_ERR_CONFIG,
+                           "%s started %d ranks, but %s (%s) %s: start them with its own mpirun, "
+                           "or name the launcher's library with HORON_MPI_LIBRARY",
+                           wanted->launcher ? wanted->launcher : "another launcher", wanted->size,
+                           library->file, library->family->name,
+                           library->size == 1 ? "sees one" : "is not its library");
+}
+
+static horon_status_t make_half(horon_dtype_t dtype, struct horon_error *error)
+{
+    const struct horon_mpi_library *library = &process.library;
+    horon_mpi_handle made = 0;
+    int code = library->mpi.type_contiguous(1, process.types[HORON_UINT16], &made);
+    if (code == HORON_MPI_SUCCESS)
+        code = library->mpi.type_commit(&made);
+    if (code != HORON_MPI_SUCCESS)
+        return horon_mpi_failed(library, "MPI_Type_contiguous", code, error);
+    process.types[dtype] = made;
+    return HORON_OK;
+}
+
+static horon_status_t make_types_and_ops(struct horon_error *error)
+{
+    const struct horon_mpi_library *library = &process.library;
+    horon_status_t status = make_half(HORON_FLOAT16, error);
+    if (status == HORON_OK)
+        status = make_half(HORON_BFLOAT16, error);
+    for (int redop = 0; redop < HORON_REDOP_COUNT && status == HORON_OK; redop++) {
+        if (!combines[redop])
+            continue;
+        const int code = library->mpi.op_create(combines[redop], 1, &process.own_ops[redop]);
+        if (code != HORON_MPI_SUCCESS)
+            status = horon_mpi_failed(library, "MPI_Op_create", code, error);
+    }
+    return status;
+}
+
+static horon_status_t see_world(struct horon_error *error)
+{
+    struct horon_mpi_library *library = &process.library;
+    int code = library->mpi.query_thread(&library->level);
+    if (code == HORON_MPI_SUCCESS)
+        code = library->mpi.comm_rank(library->world, &library->rank);
+    if (code == HORON_MPI_SUCCESS)
+        code = library->mpi.comm_size(library->world, &library->size);
+    return code == HORON_MPI_SUCCESS ? HORON_OK
+                                     : horon_mpi_failed(library, "MPI_Comm_rank", code, error);
+}
+
+/* With the lock. */
+static horon_status_t make_usable(const struct horon_mpi_wanted *wanted, struct horon_error *error)
+{
+    struct horon_mpi_library *library = &process.library;
+    int begun = 0;
+    if (process.closed)
+        return horon_error_set(error, HORON_ERR_UNSUPPORTED,
+                               "an operation that was given up is still in MPI's hands");
+    horon_status_t status = process.loaded ? HORON_OK : load(wanted, error);
+    if (status == HORON_OK)
+        status = check_launcher(wanted, error);
+    if (status != HORON_OK)
+        return status;
+    library->mpi.initialized(&begun);
+    if (begun && horon_mpi_has_ended(library))
+        return horon_error_set(error, HORON_ERR_UNSUPPORTED,
+                               "MPI has ended in this process, and cannot begin again");
+    if (!begun)
+        status = begin(wanted, error);
+    if (status == HORON_OK && !process.usable)
+        status = see_world(error);
+    if (status == HORON_OK)
+        status = check_launcher(wanted, error);
+    if (status == HORON_OK && !process.usable)
+        status = make_types_and_ops(error);
+    process.usable = status == HORON_OK;
+    return status;
+}
+
+horon_status_t horon_mpi_begin(const struct horon_mpi_wanted *wanted,
+                               const struct horon_mpi_library **library_out,
+                               struct horon_error *error)
+{
+    pthread_mutex_lock(&process.lock);
+    const horon_status_t status = make_usable(wanted, error);
+    process.users += status == HORON_OK;
+    pthread_mutex_unlock(&process.lock);
+    if (status == HORON_OK)
+        *library_out = &process.library;
+    return status;
+}
+
+/* MPICH counts what is left when it ends. */
+static void free_types_and_ops(void)
+{
+    const struct horon_mpi_calls *mpi = &process.library.mpi;
+    mpi->type_free(&process.types[HORON_FLOAT16]);
+    mpi->type_free(&process.types[HORON_BFLOAT16]);
+    for (int redop = 0; redop < HORON_REDOP_COUNT; redop++)
+        if (combines[redop])
+            mpi->op_free(&process.own_ops[redop]);
+    process.usable = false;
+}
+
+void horon_mpi_end(bool stays, bool closed)
+{
+    pthread_mutex_lock(&process.lock);
+    assert(process.users > 0);
+    process.users--;
+    process.stays |= stays;
+    process.closed |= closed;
+    if (process.users == 0 && !process.stays && !horon_mpi_has_ended(&process.library))
+        free_types_and_ops();
+    pthread_mutex_unlock(&process.lock);
+}
+
+bool horon_mpi_is_alone(const struct horon_mpi_library *library)
+{
+    return library->began && atomic_load_explicit(&process.users, memory_order_relaxed) == 1;
+}
+
+bool horon_mpi_has_ended(const struct horon_mpi_library *library)
+{
+    int ended = 0;
+    library->mpi.finalized(&ended);
+    return ended;
+}
+
+/* ---- handles --------------------------------------------------------------------------------- */
+
+horon_mpi_handle horon_mpi_type(const struct horon_mpi_library *library, horon_dtype_t dtype)
+{
+    assert(library == &process.library);
+    return process.types[dtype];
+}
+
+horon_mpi_handle horon_mpi_op(const struct horon_mpi_library *library, horon_dtype_t dtype,
+                              horon_redop_t redop)
+{
+    assert(library == &process.library);
+    assert(redop != HORON_AVERAGE);
+    return is_mpis(dtype, redop) ? process.ops[redop] : process.own_ops[redop];
+}
+
+horon_status_t horon_mpi_failed(const struct horon_mpi_library *library, const char *call, int code,
+                                struct horon_error *error)
+{
+    char text[1024] = ""; /* MPI_MAX_ERROR_STRING is 256 in Open MPI, 512 in MPICH */
+    int length = 0;
+    if (library->mpi.error_string(code, text, &length) != HORON_MPI_SUCCESS)
+        snprintf(text, sizeof text, "code %d", code);
+    return horon_error_set(error, HORON_ERR_SYSTEM, "%s() of %s failed: %.500s", call,
+                           library->family->name, text);
 }

@@ -57,8 +57,10 @@ struct horon_mpi_calls {
     int (*group_free)(horon_mpi_handle *group);
     int (*op_create)(void (*combine)(void *in, void *inout, int *count, void *type), int commutes,
                      horon_mpi_handle *op);
+    int (*op_free)(horon_mpi_handle *op);
     int (*type_contiguous)(int count, horon_mpi_handle type, horon_mpi_handle *made);
     int (*type_commit)(horon_mpi_handle *type);
+    int (*type_free)(horon_mpi_handle *type);
     int (*ibarrier)(horon_mpi_handle comm, void *request);
     int (*ibcast)(void *data, int count, horon_mpi_handle type, int root, horon_mpi_handle comm,
                   void *request);
