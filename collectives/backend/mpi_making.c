@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A communicator of some ranks of the world. MPI has no call for that which returns before those
+ * ranks have come, so a thread makes it, and waits there. Nobody waits for the thread: it and the
+ * channel share what they know, and the one that comes second frees it.
+ */
+#include "backend/mpi_state.h"
+
+#include "alloc.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+
+enum { UNDER_WAY, MADE, LEFT };
+
+struct horon_mpi_making {
+    const struct horon_mpi_library *library;
+    int tag, size;
+    _Atomic int state;
+    /* of the thread, until it has MADE it */
+    const char *call;
+    int code;
+    horon_mpi_handle comm;
+    int ranks[];
+};
+
+static int try_to_make(struct horon_mpi_making *making)
+{
+    const struct horon_mpi_library *library = making->library;
+    const struct horon_mpi_calls *mpi = &library->mpi;
+    horon_mpi_handle all = 0, some = 0;
+    making->call = "MPI_Comm_group";
+    int code = mpi->comm_group(library->world, &all);
+    if (code != HORON_MPI_SUCCESS)
+        return code;
+    making->call = "MPI_Group_incl";
+    code = mpi->group_incl(all, making->size, making->ranks, &some);
+    mpi->group_free(&all);
+    if (code != HORON_MPI_SUCCESS)
+        return code;
+    making->call = "MPI_Comm_create_group";
+    code = mpi->comm_create_group(library->world, some, making->tag, &making->comm);
+    mpi->group_free(&some);
+    if (code == HORON_MPI_SUCCESS)
+        mpi->comm_set_errhandler(making->comm, library->errors_return);
+    return code;
+}
+
+static void *make(void *arg)
+{
+    struct horon_mpi_making *making = arg;
+    making->code = try_to_make(making);
+    if (atomic_exchange(&making->state, MADE) == LEFT)
+        horon_free(making);
+    return NULL;
+}
+
+/* Signals are for the program's threads. */
+static int start_thread(struct horon_mpi_making *making)
+{
+    sigset_t all, before;
+    pthread_attr_t detached;
+    pthread_t thread;
+    sigfillset(&all);
+    pthread_attr_init(&detached);
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int failed = pthread_create(&thread, &detached, make, making);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&detached);
+    return failed;
+}
+
+horon_status_t horon_mpi_making_begin(const struct horon_mpi_library *library, const int *ranks,
+                                      int size, int tag, struct horon_mpi_making **making_out,
+                                      struct horon_error *error)
+{
+    struct horon_mpi_making *making =
+        horon_zalloc(1, sizeof *making + (size_t)size * sizeof *ranks);
+    if (!making)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a communicator of MPI");
+    making->library = library;
+    making->tag = tag;
+    making->size = size;
+    memcpy(making->ranks, ranks, (size_t)size * sizeof *ranks);
+    const int failed = start_thread(making);
+    if (failed) {
+        horon_free(making);
+        return horon_error_set_errno(error, HORON_ERR_SYSTEM, failed,
+                                     "no thread that makes a communicator of MPI");
+    }
+    *making_out = making;
+    return HORON_OK;
+}
+
+horon_status_t horon_mpi_making_end(struct horon_mpi_making **making_at, horon_mpi_handle *comm_out,
+                                    struct horon_error *error)
+{
+    struct horon_mpi_making *making = *making_at;
+    if (atomic_load(&making->state) != MADE)
+        return HORON_IN_PROGRESS;
+    horon_status_t status = HORON_OK;
+    if (making->code == HORON_MPI_SUCCESS)
+        *comm_out = making->comm;
+    else
+        status = horon_mpi_failed(making->library, making->call, making->code, error);
+    *making_at = NULL;
+    horon_free(making);
+    return status;
+}
+
+void horon_mpi_making_leave(struct horon_mpi_making *making)
+{
+    if (making && atomic_exchange(&making->state, LEFT) == MADE)
+        horon_free(making);
+}

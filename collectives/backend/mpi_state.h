@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside the backend that stands on MPI: mpi.c is its table, with the life of contexts and
+ * channels; mpi_making.c makes a communicator; mpi_vector.c and mpi_rows.c carry operations out;
+ * mpi_library.h is MPI itself.
+ */
+#ifndef HORON_BACKEND_MPI_STATE_H
+#define HORON_BACKEND_MPI_STATE_H
+
+#include "backend/backend.h"
+#include "backend/mpi_library.h"
+
+struct horon_mpi_channel;
+
+struct horon_mpi_context {
+    struct horon_backend_context base;
+    const struct horon_mpi_library *library;
+    const struct horon_log *log;
+    struct horon_mpi_channel *channels; /* all of them, in no order */
+    int direct;    /* of these have MPI at work on their operation's own memory */
+    bool given_up; /* one was, and MPI may have things in flight for ever */
+    bool closed;   /* some of these on memory that is not ours: no call is made any more */
+};
+
+/* ---- making a communicator, in mpi_making.c ---- */
+
+/** Under way in a thread of its own; owner: that thread and the one that asked, together. */
+struct horon_mpi_making;
+
+/**
+ * Begins to make the communicator of @p size ranks of the world, all of which do so.
+ * @param ranks [size] in the world; copied
+ * @param tag   tells it from others that any of these ranks make meanwhile
+ * @return OK | ERR_MEMORY | ERR_SYSTEM, no thread
+ */
+horon_status_t horon_mpi_making_begin(const struct horon_mpi_library *library, const int *ranks,
+                                      int size, int tag, struct horon_mpi_making **making_out,
+                                      struct horon_error *error);
+/** @return OK, it is made, and @p making is gone | IN_PROGRESS | ERR_SYSTEM, likewise gone */
+horon_status_t horon_mpi_making_end(struct horon_mpi_making **making, horon_mpi_handle *comm_out,
+                                    struct horon_error *error);
+/** Leaves it to its thread, which may wait for ranks that are gone. NULL is a no-op. */
+void horon_mpi_making_leave(struct horon_mpi_making *making);
+
+/* ---- a channel ---- */
+
+enum horon_mpi_step {
+    HORON_MPI_IDLE,
+    HORON_MPI_BEGUN, /* nothing of the operation is launched */
+    HORON_MPI_LAST,  /* what is in flight is all of it */
+    HORON_MPI_PIECE, /* a piece of a vector is in flight */
+    HORON_MPI_ROWS,  /* ranks tell each other their rows */
+    HORON_MPI_RUNS   /* a round of runs is in flight */
+};
+
+/** Memory of a channel's own, which MPI may be using. */
+struct horon_mpi_memory {
+    char *at;
+    size_t bytes; /* that there is room for */
+};
+
+struct horon_mpi_channel {
+    struct horon_backend_channel base;
+    struct horon_mpi_context *context;
+    struct horon_mpi_channel *next; /* of the context's */
+    const struct horon_team *team;
+    int tag;
+    struct horon_mpi_making *making; /* while it connects */
+    horon_mpi_handle comm;
+    bool connected, given_up;
+    bool direct;       /* MPI works on the operation's own memory, see mpi.c */
+    uint64_t pause_ns; /* until the next look */
+
+    const struct horon_operation *op; /* in flight */
+    enum horon_mpi_step step;
+    size_t element_bytes;
+    horon_mpi_handle type;
+    int flying;     /* requests in flight */
+    char *requests; /* [2 * size], each of a handle */
+    uint64_t at;    /* elements that are through, or rounds */
+    /* What MPI reads and writes: the operation's memory, or `work` and `scratch`. */
+    const char *in;
+    char *out;
+    char *dst;   /* of an operation that is asked for it: where its output goes, or NULL */
+    bool copied; /* the inputs, to `work` */
+    struct horon_mpi_memory work, scratch;
+    struct horon_reduce_finish finish;
+    uint64_t *words; /* [2 * size] rows that this rank tells, and those that it is told */
+    uint64_t *give_at, *take_at; /* [size + 1] first elements by rank, and the end */
+    int *counts, *starts;        /* [size] for MPI */
+};
+
+/** The only function that changes the step; asserts that the move is a legal one. */
+void horon_mpi_move(struct horon_mpi_channel *channel, enum horon_mpi_step to);
+
+static inline const struct horon_mpi_calls *horon_mpi_calls_of(
+    const struct horon_mpi_channel *channel)
+{
+    return &channel->context->library->mpi;
+}
+
+/** Where the next request goes. */
+static inline void *horon_mpi_request(struct horon_mpi_channel *channel)
+{
+    assert(channel->flying < 2 * channel->team->size);
+    return channel->requests +
+           (size_t)channel->flying * channel->context->library->family->handle_bytes;
+}
+
+/** After a call that launches. @return OK, it is in flight | ERR_SYSTEM */
+horon_status_t horon_mpi_launched(struct horon_mpi_channel *channel, const char *call, int code,
+                                  struct horon_error *error);
+/** Makes room. @return OK | ERR_MEMORY */
+horon_status_t horon_mpi_make_room(struct horon_mpi_memory *memory, uint64_t elements,
+                                   size_t element_bytes, struct horon_error *error);
+/** Elements that one call moves at most: its counts are ints. */
+#define HORON_MPI_COUNT_MAX ((uint64_t)1 << 30)
+
+/* Each begins or goes on, once what it launched last is through.
+ * @return OK: that was all | IN_PROGRESS: more is in flight | ERR_MEMORY | ERR_SYSTEM | ERR_PROTO
+ */
+/** Where the input is as long as the output, or is cut as agreed; mpi_vector.c. */
+horon_status_t horon_mpi_go_on_with_vector(struct horon_mpi_channel *channel,
+                                           struct horon_error *error);
+/** Where ranks tell each other their rows first; mpi_rows.c. */
+horon_status_t horon_mpi_go_on_with_rows(struct horon_mpi_channel *channel,
+                                         struct horon_error *error);
+
+#endif
