@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Operations of which the input is as long as the output, or is cut as agreed: sums, and what root
+ * has. A vector moves in pieces that MPI can count, one after another.
+ *
+ * What reduces has four steps: inputs are scaled (to `work`), MPI combines them, the whole is
+ * divided, and scaled again. An average of float16 is divided by a power of two first, so that no
+ * partial sum overflows. MPI may combine in any order: sums of floats differ in their last bits
+ * from those of the canonical tree, and from run to run.
+ */
+#include "backend/mpi_state.h"
+
+#include "alloc.h"
+
+#include <string.h>
+
+static bool is_mine(const struct horon_mpi_channel *channel, enum horon_ranks ranks)
+{
+    return horon_ranks_include(ranks, channel->op->agreed.root, channel->team->rank);
+}
+
+static bool reads(const struct horon_mpi_channel *channel)
+{
+    return is_mine(channel, horon_verb_of(&channel->op->agreed)->reads);
+}
+
+static bool writes(const struct horon_mpi_channel *channel)
+{
+    return is_mine(channel, horon_verb_of(&channel->op->agreed)->writes);
+}
+
+static bool reduces(const struct horon_mpi_channel *channel)
+{
+    return horon_verb_reduces(horon_verb_of(&channel->op->agreed));
+}
+
+static bool is_cut(const struct horon_mpi_channel *channel)
+{
+    return horon_verb_splits(horon_verb_of(&channel->op->agreed));
+}
+
+static uint64_t own_share(const struct horon_mpi_channel *channel)
+{
+    return horon_operation_output(channel->op, channel->team->rank, channel->team->size);
+}
+
+/* ---- before and after ------------------------------------------------------------------------ */
+
+/* How inputs are made ready, and what becomes of the whole. */
+static struct horon_reduce_finish begin_finish(struct horon_mpi_channel *channel)
+{
+    const struct horon_operation *op = channel->op;
+    const bool average = reduces(channel) && op->agreed.redop == HORON_AVERAGE;
+    const uint64_t givers = op->givers ? op->givers : (uint64_t)channel->team->size;
+    const uint64_t ranks = average ? givers : 1;
+    double divisor = 1.0;
+    if (average)
+        divisor = horon_reduce_partial_divisor((horon_dtype_t)op->agreed.dtype, ranks);
+    channel->finish =
+        (struct horon_reduce_finish){.postscale = reduces(channel) ? op->agreed.postscale : 1.0,
+                                     .divisor = (double)ranks / divisor};
+    return (struct horon_reduce_finish){.postscale = 1.0, .divisor = divisor};
+}
+
+static void copy_in(struct horon_mpi_channel *channel, const struct horon_reduce_finish *partial)
+{
+    const struct horon_operation *op = channel->op;
+    char *to = channel->work.at;
+    for (size_t i = 0; i < op->part_count; i++) {
+        const struct horon_part *part = &op->parts[i];
+        const size_t bytes = (size_t)part->count * channel->element_bytes;
+        const void *const in[] = {part->src};
+        void *const out[] = {to};
+        if (reduces(channel))
+            horon_reduce_tree((horon_dtype_t)op->agreed.dtype, HORON_SUM, in, 1,
+                              op->agreed.prescale, out, 1, (size_t)part->count, partial);
+        else if (bytes)
+            memcpy(to, part->src, bytes);
+        to += bytes;
+    }
+}
+
+static void finish_part(const struct horon_mpi_channel *channel, const void *from, void *to,
+                        uint64_t count)
+{
+    const struct horon_reduce_finish *finish = &channel->finish;
+    const bool plain = finish->divisor == 1.0 && finish->postscale == 1.0;
+    if (count == 0 || !to || (plain && from == to))
+        return;
+    if (reduces(channel))
+        horon_reduce_finish((horon_dtype_t)channel->op->agreed.dtype, finish, from, to,
+                            (size_t)count);
+    else
+        memcpy(to, from, (size_t)count * channel->element_bytes);
+}
+
+/* What MPI has left in `out`. */
+static void copy_out(const struct horon_mpi_channel *channel)
+{
+    const struct horon_operation *op = channel->op;
+    const char *from = channel->out;
+    if (is_cut(channel)) {
+        finish_part(channel, from, op->parts[0].dst, own_share(channel));
+        return;
+    }
+    for (size_t i = 0; i < op->part_count; i++) {
+        const struct horon_part *part = &op->parts[i];
+        finish_part(channel, from, part->dst, part->count);
+        from += part->count * channel->element_bytes;
+    }
+}
+
+/* Of a copy MPI makes the result in the same place. But a share gets memory of its own: MPICH 4.0
+ * copies between the two where they overlap, and stops. */
+static horon_status_t place_copy(struct horon_mpi_channel *channel,
+                                 const struct horon_reduce_finish *partial,
+                                 struct horon_error *error)
+{
+    const size_t element = channel->element_bytes;
+    horon_status_t status = horon_mpi_make_room(&channel->work, channel->op->count, element, error);
+    if (status == HORON_OK && is_cut(channel) && !channel->direct)
+        status = horon_mpi_make_room(&channel->scratch, own_share(channel), element, error);
+    if (status != HORON_OK)
+        return status;
+    if (reads(channel))
+        copy_in(channel, partial);
+    channel->copied = true;
+    channel->in = channel->out = channel->work.at;
+    if (is_cut(channel))
+        channel->out = channel->direct ? channel->op->parts[0].dst : channel->scratch.at;
+    return HORON_OK;
+}
+
+static horon_status_t place(struct horon_mpi_channel *channel, struct horon_error *error)
+{
+    const struct horon_operation *op = channel->op;
+    const struct horon_part *only = op->part_count == 1 ? op->parts : NULL;
+    const struct horon_reduce_finish partial = begin_finish(channel);
+    const bool plain = !reduces(channel) || (op->agreed.prescale == 1.0 && partial.divisor == 1.0);
+    const size_t bytes = (size_t)op->count * channel->element_bytes;
+    const bool lies_in =
+        is_cut(channel) && only && horon_rows_lie_in(only->src, bytes, only->dst, bytes);
+    if (op->count == 0)
+        return HORON_OK;
+    if (!channel->direct || !only || !plain || lies_in)
+        return place_copy(channel, &partial, error);
+    channel->in = reads(channel) ? only->src : only->dst;
+    channel->out = writes(channel) ? only->dst : NULL;
+    if (!reduces(channel)) /* root gives its input, and copies it in the end */
+        channel->out = (char *)(uintptr_t)channel->in;
+    return HORON_OK;
+}
+
+/* ---- pieces ---------------------------------------------------------------------------------- */
+
+static horon_status_t launch_bcast(struct horon_mpi_channel *channel, char *at, int count,
+                                   struct horon_error *error)
+{
+    const int code =
+        horon_mpi_calls_of(channel)->ibcast(at, count, channel->type, channel->op->agreed.root,
+                                            channel->comm, horon_mpi_request(channel));
+    return horon_mpi_launched(channel, "MPI_Ibcast", code, error);
+}
+
+static horon_mpi_handle op_of(const struct horon_mpi_channel *channel)
+{
+    const struct horon_signature *agreed = &channel->op->agreed;
+    const horon_redop_t redop =
+        agreed->redop == HORON_AVERAGE ? HORON_SUM : (horon_redop_t)agreed->redop;
+    return horon_mpi_op(channel->context->library, (horon_dtype_t)agreed->dtype, redop);
+}
+
+/* @param root  -1: all get it */
+static horon_status_t launch_reduce(struct horon_mpi_channel *channel, const void *in, void *out,
+                                    int count, int root, struct horon_error *error)
+{
+    const struct horon_mpi_calls *mpi = horon_mpi_calls_of(channel);
+    const bool gets = root < 0 || root == channel->team->rank;
+    const void *from = gets && in == out ? channel->context->library->family->in_place : in;
+    const horon_mpi_handle op = op_of(channel);
+    if (root < 0)
+        return horon_mpi_launched(channel, "MPI_Iallreduce",
+                                  mpi->iallreduce(from, out, count, channel->type, op,
+                                                  channel->comm, horon_mpi_request(channel)),
+                                  error);
+    return horon_mpi_launched(channel, "MPI_Ireduce",
+                              mpi->ireduce(from, gets ? out : NULL, count, channel->type, op, root,
+                                           channel->comm, horon_mpi_request(channel)),
+                              error);
+}
+
+/* The next piece of the whole. @return elements of it; 0: there is none */
+static uint64_t next_piece(const struct horon_mpi_channel *channel)
+{
+    const uint64_t left = channel->op->count - channel->at;
+    return left < HORON_MPI_COUNT_MAX ? left : HORON_MPI_COUNT_MAX;
+}
+
+static horon_status_t launch_piece(struct horon_mpi_channel *channel, struct horon_error *error)
+{
+    const struct horon_verb_row *row = horon_verb_of(&channel->op->agreed);
+    const uint64_t count = next_piece(channel);
+    const size_t at = (size_t)channel->at * channel->element_bytes;
+    const char *in = channel->in ? channel->in + at : NULL;
+    char *out = channel->out ? channel->out + at : NULL;
+    channel->at += count;
+    if (!horon_verb_reduces(row))
+        return launch_bcast(channel, out, (int)count, error);
+    return launch_reduce(channel, in, out, (int)count,
+                         horon_verb_is_rooted(row) ? channel->op->agreed.root : -1, error);
+}
+
+/* ---- what is cut ----------------------------------------------------------------------------- */
+
+/* @return does all of it fit a call? */
+static bool count_shares(struct horon_mpi_channel *channel)
+{
+    const struct horon_operation *op = channel->op;
+    channel->give_at[0] = 0;
+    for (int rank = 0; rank < channel->team->size; rank++) {
+        const uint64_t count = horon_operation_output(op, rank, channel->team->size);
+        channel->give_at[rank + 1] = channel->give_at[rank] + count;
+        channel->counts[rank] = count <= HORON_MPI_COUNT_MAX ? (int)count : 0;
+    }
+    return op->count <= HORON_MPI_COUNT_MAX;
+}
+
+/* Piece by piece of the share of one rank after another. */
+static horon_status_t launch_share(struct horon_mpi_channel *channel, struct horon_error *error)
+{
+    int rank = 0;
+    while (channel->give_at[rank + 1] <= channel->at)
+        rank++;
+    const uint64_t left = channel->give_at[rank + 1] - channel->at;
+    const uint64_t count = left < HORON_MPI_COUNT_MAX ? left : HORON_MPI_COUNT_MAX;
+    const size_t element = channel->element_bytes;
+    const uint64_t inside = channel->at - channel->give_at[rank];
+    const char *in = channel->in + channel->at * element;
+    channel->at += count;
+    return launch_reduce(channel, in, channel->out + inside * element, (int)count, rank, error);
+}
+
+static horon_status_t launch_cut(struct horon_mpi_channel *channel, struct horon_error *error)
+{
+    const struct horon_mpi_channel *c = channel;
+    if (!count_shares(channel))
+        return launch_share(channel, error);
+    channel->at = channel->op->count;
+    return horon_mpi_launched(channel, "MPI_Ireduce_scatter",
+                              horon_mpi_calls_of(c)->ireduce_scatter(c->in, c->out, c->counts,
+                                                                     c->type, op_of(c), c->comm,
+                                                                     horon_mpi_request(channel)),
+                              error);
+}
+
+horon_status_t horon_mpi_go_on_with_vector(struct horon_mpi_channel *channel,
+                                           struct horon_error *error)
+{
+    horon_status_t status = HORON_OK;
+    if (channel->step == HORON_MPI_BEGUN) {
+        status = place(channel, error);
+        if (status != HORON_OK)
+            return status;
+        horon_mpi_move(channel, HORON_MPI_PIECE);
+    }
+    if (channel->at < channel->op->count) {
+        status = is_cut(channel) ? launch_cut(channel, error) : launch_piece(channel, error);
+        return status == HORON_OK ? HORON_IN_PROGRESS : status;
+    }
+    if (writes(channel) && channel->op->count)
+        copy_out(channel);
+    return HORON_OK;
+}
