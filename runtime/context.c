@@ -223,6 +223,7 @@ static horon_status_t make_engine(struct horon_context *ctx, struct horon_error 
         .owner = &ctx->owner,
         .now_ns = read_clock,
         .log = &ctx->log,
+        .launcher = ctx->boot.launcher,
         .wake_waiters = horon_waiters_wake,
         .failed = job_failed,
         .posted = &ctx->posted,

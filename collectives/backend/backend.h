@@ -45,6 +45,9 @@ struct horon_backend_settings {
     /* Their names in order of preference, comma separated; NULL: all, as they stand. One that is
      * usable everywhere is always there, behind those that are named. */
     const char *order;
+    const char *mpi_library; /* a file; "": one that is found */
+    const char *launcher;    /* of this process, as boot names it; NULL: none */
+    int launched;            /* ranks that it started */
 };
 
 struct horon_backend {
@@ -148,6 +151,8 @@ struct horon_backend {
 
 /** This library's own: shared memory inside a host, links between hosts. Usable everywhere. */
 extern const struct horon_backend horon_backend_native;
+/** MPI, found at run time. */
+extern const struct horon_backend horon_backend_mpi;
 
 /** All backends of this build, in order of preference (backends.c). */
 extern const struct horon_backend *const horon_backends[];

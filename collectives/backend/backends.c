@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-const struct horon_backend *const horon_backends[] = {&horon_backend_native};
+const struct horon_backend *const horon_backends[] = {&horon_backend_native, &horon_backend_mpi};
 const size_t horon_backend_count = sizeof horon_backends / sizeof horon_backends[0];
 
 /* ---- which, and in what order ---------------------------------------------------------------- */
@@ -103,7 +103,7 @@ horon_status_t horon_backends_open(struct horon_backends *backends,
                                    const struct horon_backend_settings *settings,
                                    const struct horon_log *log, struct horon_error *error)
 {
-    static const struct horon_backend_settings nothing = {0};
+    static const struct horon_backend_settings nothing = {.mpi_library = ""};
     settings = settings ? settings : &nothing;
     assert(count <= HORON_BACKENDS_MAX);
     *backends = (struct horon_backends){.level = settings->order ? HORON_LOG_WARN : HORON_LOG_INFO};

@@ -57,6 +57,7 @@ struct horon_boot_caller {
 /** Everything boot gives; owner: the caller of horon_boot(). */
 struct horon_boot {
     struct horon_topology topology;
+    const char *launcher;     /* whose variables said which rank this is: "Open MPI"; static */
     uint64_t job_id;          /* random, agreed; names shared things, guards against strangers */
     struct horon_map control; /* of this host */
     struct horon_local_peer *local; /* [local_count] by local rank */

@@ -123,10 +123,16 @@ void horon_engine_say_linked(struct horon_engine *engine)
 static horon_status_t open_backends(struct horon_engine *engine, struct horon_error *error)
 {
     const struct horon_engine_options *options = &engine->options;
+    const struct horon_backend_settings settings = {
+        .order = "native",
+        .mpi_library = "",
+        .launcher = options->launcher,
+        .launched = options->topology->size,
+    };
     if (options->backends)
         return horon_backends_open(&engine->backends, options->backends, options->backend_count,
                                    NULL, options->log, error);
-    return horon_backends_open(&engine->backends, horon_backends, horon_backend_count, NULL,
+    return horon_backends_open(&engine->backends, horon_backends, horon_backend_count, &settings,
                                options->log, error);
 }
 

@@ -27,7 +27,7 @@ static void count_warnings(void *arg, horon_log_level_t level, const char *text)
 
 static horon_status_t open_in(struct scene *scene, const char *order, const char *absent)
 {
-    const struct horon_backend_settings settings = {.order = order};
+    const struct horon_backend_settings settings = {.order = order, .mpi_library = ""};
     memset(scene, 0, sizeof *scene);
     fake_init(&scene->fakes[0], "everywhere", HORON_BACKEND_ANY_THREAD | HORON_BACKEND_EVERYWHERE);
     fake_init(&scene->fakes[1], "other", HORON_BACKEND_ANY_THREAD);

@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The backend that stands on MPI: nonblocking collectives on a communicator of each lane, advanced
+ * by the thread that holds the progress token. It is used where the setting BACKEND names it, and
+ * MPI lets any thread make calls (MPI_THREAD_MULTIPLE).
+ *
+ * MPI cannot cancel a collective, while an operation that is given up must leave its memory alone.
+ * But MPI moves nothing unless somebody makes a call. So it works on the operation's own memory
+ * ("direct") where nobody will make one once the channel is given up: horon began MPI, for one
+ * context, and all channels are of one team, which fails as a whole. Then the context is closed to
+ * MPI. Else MPI works on memory of the channel, which is left to it when that is given up.
+ *
+ * Nothing wakes a thread for MPI: while something is in flight the one that sleeps looks again
+ * after a pause, which grows.
+ */
+#include "backend/mpi_state.h"
+
+#include "alloc.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* From a hand-over to what an idle core may cost. */
+#define PAUSE_MIN_NS UINT64_C(20000)
+#define PAUSE_MAX_NS UINT64_C(1000000)
+/* The least that an MPI must take as a tag. */
+#define TAG_MAX 32767
+
+static struct horon_mpi_channel *channel_of(struct horon_backend_channel *base)
+{
+    return (struct horon_mpi_channel *)(void *)base;
+}
+
+#define BIT(step) (1u << HORON_MPI_##step)
+void horon_mpi_move(struct horon_mpi_channel *channel, enum horon_mpi_step to)
+{
+    static const unsigned legal[] = {
+        [HORON_MPI_IDLE] = BIT(BEGUN), [HORON_MPI_BEGUN] = BIT(LAST) | BIT(PIECE) | BIT(ROWS),
+        [HORON_MPI_LAST] = BIT(IDLE),  [HORON_MPI_PIECE] = BIT(IDLE),
+        [HORON_MPI_ROWS] = BIT(RUNS),  [HORON_MPI_RUNS] = BIT(IDLE),
+    };
+    assert(legal[channel->step] & 1u << to);
+    channel->step = to;
+}
+
+/* ---- of a context ---------------------------------------------------------------------------- */
+
+static horon_status_t mpi_open(const struct horon_backend *backend,
+                               const struct horon_backend_settings *settings,
+                               const struct horon_log *log,
+                               struct horon_backend_context **context_out,
+                               struct horon_error *error)
+{
+    const struct horon_mpi_wanted wanted = {.file = settings->mpi_library,
+                                            .launcher = settings->launcher,
+                                            .size = settings->launched,
+                                            .log = log};
+    struct horon_mpi_context *context = horon_zalloc(1, sizeof *context);
+    if (!context)
+        return HORON_ERR_MEMORY;
+    const horon_status_t status = horon_mpi_begin(&wanted, &context->library, error);
+    if (status != HORON_OK) {
+        horon_free(context);
+        return status;
+    }
+    context->base = (struct horon_backend_context){.backend = backend, .version = 1};
+    context->log = log;
+    *context_out = &context->base;
+    HORON_LOG_INFO(log, "MPI: %s (%s), rank %d of %d, %s", context->library->version,
+                   context->library->file, context->library->rank, context->library->size,
+                   context->library->began ? "begun by horon" : "begun by the program");
+    return HORON_OK;
+}
+
+static void mpi_close(struct horon_backend_context *base, bool in_peace)
+{
+    struct horon_mpi_context *context = (struct horon_mpi_context *)(void *)base;
+    if (!context)
+        return;
+    assert(!context->channels);
+    const bool stays = context->given_up || !in_peace;
+    if (stays && context->library->began)
+        HORON_LOG_INFO(context->log, "MPI_Finalize() is left out, as ranks might wait there");
+    horon_mpi_end(stays, context->closed);
+    horon_free(context);
+}
+
+/* ---- the choice ------------------------------------------------------------------------------ */
+
+static bool mpi_usable(const struct horon_backend_context *base, const struct horon_team *team,
+                       char *why, size_t why_bytes)
+{
+    const struct horon_mpi_library *library =
+        ((const struct horon_mpi_context *)(const void *)base)->library;
+    if (library->level < HORON_MPI_MULTIPLE)
+        snprintf(why, why_bytes,
+                 "MPI was begun for calls of one thread (level %d): begin it with "
+                 "MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...)",
+                 library->level);
+    else if (library->size < team->size)
+        snprintf(why, why_bytes, "MPI has %d ranks, and the team %d", library->size, team->size);
+    else if (horon_mpi_has_ended(library))
+        snprintf(why, why_bytes, "MPI has ended");
+    else
+        return true;
+    return false;
+}
+
+static bool mpi_has(const struct horon_backend *backend, uint32_t version,
+                    const struct horon_signature *agreed)
+{
+    const struct horon_verb_row *row = horon_verb_of(agreed);
+    (void)backend, (void)version;
+    if (row->paired || agreed->memory == HORON_MEMORY_CUDA)
+        return false;
+    return !horon_verb_reduces(row) ||
+           horon_reduce_supported((horon_dtype_t)agreed->dtype, (horon_redop_t)agreed->redop);
+}
+
+static int mpi_preference(const struct horon_backend *backend, const struct horon_signature *agreed,
+                          uint64_t bytes)
+{
+    (void)backend, (void)agreed, (void)bytes;
+    return 0;
+}
+
+/* ---- of a lane ------------------------------------------------------------------------------- */
+
+static bool is_of_one_team(const struct horon_mpi_context *context, const struct horon_team *team)
+{
+    for (const struct horon_mpi_channel *channel = context->channels; channel;
+         channel = channel->next)
+        if (channel->team != team)
+            return false;
+    return true;
+}
+
+static void unlist(struct horon_mpi_channel *channel)
+{
+    struct horon_mpi_channel **at = &channel->context->channels;
+    while (*at && *at != channel)
+        at = &(*at)->next;
+    if (*at)
+        *at = channel->next;
+}
+
+/* What MPI may be using when the channel is given up is never freed. */
+static void free_memory(struct horon_mpi_channel *channel)
+{
+    horon_free(channel->requests);
+    horon_free(channel->words);
+    horon_free(channel->counts);
+    horon_free(channel->work.at);
+    horon_free(channel->scratch.at);
+}
+
+static void mpi_destroy(struct horon_backend_channel *base)
+{
+    struct horon_mpi_channel *channel = base ? channel_of(base) : NULL;
+    if (!channel)
+        return;
+    const struct horon_mpi_context *context = channel->context;
+    if (!channel->given_up) {
+        horon_mpi_making_leave(channel->making);
+        if (channel->connected && !context->closed && !horon_mpi_has_ended(context->library))
+            horon_mpi_calls_of(channel)->comm_free(&channel->comm);
+        free_memory(channel);
+    }
+    unlist(channel);
+    horon_free(channel->give_at);
+    horon_free(channel);
+}
+
+static horon_status_t mpi_create(struct horon_backend_context *base,
+                                 const struct horon_channel_options *options,
+                                 const struct horon_team *team, struct horon_host *host, int device,
+                                 uint64_t *address, struct horon_backend_channel **channel_out)
+{
+    struct horon_mpi_context *context = (struct horon_mpi_context *)(void *)base;
+    const size_t size = (size_t)team->size;
+    struct horon_mpi_channel *channel = horon_zalloc(1, sizeof *channel);
+    (void)host, (void)device;
+    if (!channel)
+        return HORON_ERR_MEMORY;
+    if (context->closed || (context->direct > 0 && !is_of_one_team(context, team))) {
+        horon_free(channel);
+        return HORON_ERR_UNSUPPORTED; /* to wait for the other team here may be for ever */
+    }
+    channel->base.backend = base->backend;
+    channel->context = context;
+    channel->team = team;
+    channel->tag = (int)(options->channel % TAG_MAX);
+    channel->requests = horon_zalloc(2 * size, context->library->family->handle_bytes);
+    channel->words = horon_zalloc(2 * size, sizeof *channel->words);
+    channel->give_at = horon_zalloc(2 * (size + 1), sizeof *channel->give_at);
+    channel->counts = horon_zalloc(2 * size, sizeof *channel->counts);
+    if (!channel->requests || !channel->words || !channel->give_at || !channel->counts) {
+        mpi_destroy(&channel->base);
+        return HORON_ERR_MEMORY;
+    }
+    channel->take_at = channel->give_at + size + 1;
+    channel->starts = channel->counts + size;
+    channel->next = context->channels;
+    context->channels = channel;
+    address[0] = 1 + (uint64_t)context->library->rank;
+    *channel_out = &channel->base;
+    return HORON_OK;
+}
+
+/* Their ranks in the world, each of which is there once. */
+static horon_status_t begin_to_connect(struct horon_mpi_channel *channel, const uint64_t *addresses,
+                                       struct horon_error *error)
+{
+    const struct horon_mpi_library *library = channel->context->library;
+    const int size = channel->team->size;
+    for (int rank = 0; rank < size; rank++) {
+        bool known = addresses[rank] >= 1 && addresses[rank] <= (uint64_t)library->size;
+        for (int other = 0; other < rank && known; other++)
+            known = addresses[other] != addresses[rank];
+        if (!known)
+            return horon_error_set(error, HORON_ERR_SYSTEM, "%s is no other rank of this MPI job",
+                                   channel->team->rank_names[rank]);
+        channel->counts[rank] = (int)(addresses[rank] - 1);
+    }
+    return horon_mpi_making_begin(library, channel->counts, size, channel->tag, &channel->making,
+                                  error);
+}
+
+static horon_status_t mpi_connect(struct horon_backend_channel *base, const uint64_t *addresses,
+                                  bool *moved_out, struct horon_error *error)
+{
+    struct horon_mpi_channel *channel = channel_of(base);
+    horon_status_t status = HORON_OK;
+    if (!channel->making) {
+        channel->pause_ns = PAUSE_MIN_NS;
+        status = begin_to_connect(channel, addresses, error);
+    }
+    if (status == HORON_OK)
+        status = horon_mpi_making_end(&channel->making, &channel->comm, error);
+    if (status != HORON_OK)
+        return status;
+    HORON_LOG_INFO(channel->context->log, "backend mpi is connected, among %d ranks",
+                   channel->team->size);
+    channel->connected = *moved_out = true;
+    return HORON_OK;
+}
+
+static void mpi_begin(struct horon_backend_channel *base, const struct horon_operation *op)
+{
+    struct horon_mpi_channel *channel = channel_of(base);
+    assert(channel->connected && !channel->given_up);
+    horon_mpi_move(channel, HORON_MPI_BEGUN);
+    channel->op = op;
+    channel->element_bytes = horon_dtype_bytes((horon_dtype_t)op->agreed.dtype);
+    channel->type = horon_mpi_type(channel->context->library, (horon_dtype_t)op->agreed.dtype);
+    channel->flying = 0;
+    channel->at = 0;
+    channel->in = NULL;
+    channel->out = NULL;
+    channel->copied = false;
+    channel->pause_ns = PAUSE_MIN_NS;
+    channel->direct = horon_mpi_is_alone(channel->context->library) &&
+                      is_of_one_team(channel->context, channel->team);
+    channel->context->direct += channel->direct;
+}
+
+horon_status_t horon_mpi_launched(struct horon_mpi_channel *channel, const char *call, int code,
+                                  struct horon_error *error)
+{
+    if (code != HORON_MPI_SUCCESS)
+        return horon_mpi_failed(channel->context->library, call, code, error);
+    channel->flying++;
+    return HORON_OK;
+}
+
+horon_status_t horon_mpi_make_room(struct horon_mpi_memory *memory, uint64_t elements,
+                                   size_t element_bytes, struct horon_error *error)
+{
+    size_t bytes = 0;
+    if (!__builtin_mul_overflow(elements, element_bytes, &bytes) && bytes <= memory->bytes)
+        return HORON_OK;
+    horon_free(memory->at);
+    memory->at = bytes ? horon_alloc_lines(bytes) : NULL;
+    memory->bytes = memory->at ? bytes : 0;
+    return memory->at ? HORON_OK
+                      : horon_error_set(error, HORON_ERR_MEMORY,
+                                        "no memory of %zu bytes for what MPI works on", bytes);
+}
+
+/* @return OK: what was launched is through | IN_PROGRESS | ERR_SYSTEM */
+static horon_status_t look(struct horon_mpi_channel *channel, struct horon_error *error)
+{
+    int through = 0;
+    if (channel->flying == 0)
+        return HORON_OK;
+    const int code =
+        horon_mpi_calls_of(channel)->testall(channel->flying, channel->requests, &through,
+                                             channel->context->library->family->statuses_ignore);
+    if (code != HORON_MPI_SUCCESS)
+        return horon_mpi_failed(channel->context->library, "MPI_Testall", code, error);
+    if (!through)
+        return HORON_IN_PROGRESS;
+    channel->flying = 0;
+    return HORON_OK;
+}
+
+static horon_status_t go_on(struct horon_mpi_channel *channel, struct horon_error *error)
+{
+    const struct horon_verb_row *row = horon_verb_of(&channel->op->agreed);
+    if (row->ahead != HORON_AHEAD_NOTHING)
+        return horon_mpi_go_on_with_rows(channel, error);
+    if (horon_verb_moves(row))
+        return horon_mpi_go_on_with_vector(channel, error);
+    if (channel->step == HORON_MPI_LAST)
+        return HORON_OK;
+    horon_mpi_move(channel, HORON_MPI_LAST);
+    const int code =
+        horon_mpi_calls_of(channel)->ibarrier(channel->comm, horon_mpi_request(channel));
+    const horon_status_t status = horon_mpi_launched(channel, "MPI_Ibarrier", code, error);
+    return status == HORON_OK ? HORON_IN_PROGRESS : status;
+}
+
+static horon_status_t mpi_advance(struct horon_backend_channel *base, bool *moved_out,
+                                  struct horon_error *error)
+{
+    struct horon_mpi_channel *channel = channel_of(base);
+    assert(channel->step != HORON_MPI_IDLE);
+    if (horon_mpi_has_ended(channel->context->library))
+        return horon_error_set(error, HORON_ERR_CLOSED, "MPI was ended by the program");
+    for (;;) {
+        horon_status_t status = look(channel, error);
+        if (status != HORON_OK)
+            return status;
+        channel->pause_ns = PAUSE_MIN_NS;
+        *moved_out = true;
+        status = go_on(channel, error);
+        if (status == HORON_OK) {
+            horon_mpi_move(channel, HORON_MPI_IDLE);
+            channel->context->direct -= channel->direct;
+        }
+        if (status != HORON_IN_PROGRESS)
+            return status;
+    }
+}
+
+static void mpi_abort(struct horon_backend_channel *base)
+{
+    struct horon_mpi_channel *channel = channel_of(base);
+    assert(!channel->given_up);
+    struct horon_mpi_context *context = channel->context;
+    horon_mpi_making_leave(channel->making);
+    channel->making = NULL;
+    channel->given_up = true;
+    context->given_up = true;
+    context->closed |= channel->step != HORON_MPI_IDLE && channel->direct;
+}
+
+/* MPI does not say which ranks it waits for. */
+static bool mpi_waits_for(struct horon_backend_channel *base, int rank)
+{
+    return rank != channel_of(base)->team->rank;
+}
+
+static void mpi_explain(const struct horon_backend_channel *base, char *text, size_t text_bytes)
+{
+    const struct horon_mpi_channel *channel = (const struct horon_mpi_channel *)(const void *)base;
+    const char *what = channel->making                   ? "MPI makes a communicator"
+                       : channel->step == HORON_MPI_ROWS ? "ranks tell each other their rows by MPI"
+                       : channel->step == HORON_MPI_IDLE ? ""
+                                                         : "it is in flight in MPI";
+    snprintf(text, text_bytes, "%s", what);
+}
+
+/* In place MPI writes over them, unless it works on a copy; and the end of the operation does, in
+ * the step that ends it. */
+static bool mpi_keeps_inputs(const struct horon_backend_channel *base)
+{
+    const struct horon_mpi_channel *channel = (const struct horon_mpi_channel *)(const void *)base;
+    return channel->step == HORON_MPI_IDLE || channel->step == HORON_MPI_BEGUN ||
+           channel->step == HORON_MPI_ROWS || channel->copied;
+}
+
+static int mpi_descriptor(const struct horon_backend_channel *base)
+{
+    (void)base;
+    return -1;
+}
+
+static uint64_t mpi_interval_ns(const struct horon_backend_channel *base)
+{
+    struct horon_mpi_channel *channel = (struct horon_mpi_channel *)(uintptr_t)base;
+    const uint64_t pause_ns = channel->pause_ns;
+    channel->pause_ns = pause_ns < PAUSE_MAX_NS / 2 ? 2 * pause_ns : PAUSE_MAX_NS;
+    return pause_ns;
+}
+
+const struct horon_backend horon_backend_mpi = {
+    .name = "mpi",
+    .caps = HORON_BACKEND_ANY_THREAD | HORON_BACKEND_UNCHECKED,
+    .launched_max = 1,
+    .address_words = 1,
+    .open = mpi_open,
+    .close = mpi_close,
+    .usable = mpi_usable,
+    .has = mpi_has,
+    .preference = mpi_preference,
+    .create = mpi_create,
+    .connect = mpi_connect,
+    .begin = mpi_begin,
+    .advance = mpi_advance,
+    .abort = mpi_abort,
+    .waits_for = mpi_waits_for,
+    .explain = mpi_explain,
+    .keeps_inputs = mpi_keeps_inputs,
+    .descriptor = mpi_descriptor,
+    .interval_ns = mpi_interval_ns,
+    .destroy = mpi_destroy,
+};
