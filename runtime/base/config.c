@@ -203,6 +203,18 @@ static const struct horon_config_row rows[] = {
      .agreed = true,
      .doc = "Leave sums to backends that give the same bits in every run; this library's own "
             "always does."},
+    {.name = "BACKEND",
+     .type = HORON_CONFIG_TEXT,
+     .offset = AT(backend),
+     .dflt = "native",
+     .agreed = true,
+     .doc = "What carries operations, comma separated, the preferred first: native (shared memory "
+            "and TCP), mpi. native is always there, for what the others lack."},
+    {.name = "MPI_LIBRARY",
+     .type = HORON_CONFIG_TEXT,
+     .offset = AT(mpi_library),
+     .dflt = "",
+     .doc = "The MPI library's file; empty: what the process has, else the launcher's, else any."},
     {.name = "SPIN_US",
      .type = HORON_CONFIG_INT,
      .offset = AT(spin_us),

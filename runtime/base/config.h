@@ -41,6 +41,8 @@ struct horon_config {
     int64_t net_chunk_bytes;
     char net_algorithm[HORON_CONFIG_TEXT_BYTES];
     int64_t deterministic;
+    char backend[HORON_CONFIG_TEXT_BYTES];
+    char mpi_library[HORON_CONFIG_TEXT_BYTES];
     int64_t spin_us;
     int64_t yield_us;
     int64_t stall_warn_ms, stall_shutdown_ms;

@@ -124,8 +124,8 @@ static horon_status_t open_backends(struct horon_engine *engine, struct horon_er
 {
     const struct horon_engine_options *options = &engine->options;
     const struct horon_backend_settings settings = {
-        .order = "native",
-        .mpi_library = "",
+        .order = options->config->backend,
+        .mpi_library = options->config->mpi_library,
         .launcher = options->launcher,
         .launched = options->topology->size,
     };

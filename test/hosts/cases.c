@@ -120,7 +120,7 @@ static void add_parts(struct list *list, horon_dtype_t dtype, int size, uint64_t
     add_rooted(list, HORON_SCATTER, dtype, list->count % size, rows);
 }
 
-struct one_case *cases_make(int size, int *count_out)
+struct one_case *cases_make(int size, bool whole, int *count_out)
 {
     static const uint64_t counts[] = {0, 1, PRIME};
     struct list list = {.items = calloc(CASES_MAX, sizeof *list.items)};
@@ -160,6 +160,11 @@ struct one_case *cases_make(int size, int *count_out)
                 add_message(&list, from, to, counts[(from + to) % 3]);
     for (int from = 0; from < size && size > 1; from++)
         add_message(&list, from, (from + 1) % size, LARGE);
+    for (int i = 0; whole && i < list.count; i++) {
+        list.items[i].whole = true;
+        if (list.items[i].prescale != 1)
+            list.items[i].prescale = 0.5;
+    }
     *count_out = list.count;
     return list.items;
 }
@@ -261,6 +266,12 @@ static double number_of(uint64_t bits)
     return bits & 8 ? -value : value;
 }
 
+/* Products of up to 14 of them are exact in 16 bits, too. */
+static double whole_number_of(uint64_t bits)
+{
+    return (bits & 1 ? 2 : 1) * (bits & 2 ? -1.0 : 1.0);
+}
+
 static void put_moved(const struct one_case *one, uint64_t bits, uint8_t *at)
 {
     size_t bytes = horon_dtype_bytes(one->dtype);
@@ -270,7 +281,7 @@ static void put_moved(const struct one_case *one, uint64_t bits, uint8_t *at)
 
 static void put(const struct one_case *one, uint64_t bits, void *data, size_t i)
 {
-    const double number = number_of(bits);
+    const double number = one->whole ? whole_number_of(bits) : number_of(bits);
     const float single = (float)number;
     if (!case_reduces(one))
         put_moved(one, bits, (uint8_t *)data + i * horon_dtype_bytes(one->dtype));

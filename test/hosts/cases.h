@@ -31,11 +31,13 @@ struct one_case {
     int receiver;   /* of a message */
     uint64_t count; /* elements, or a measure of the rows, see case_count() */
     double prescale, postscale;
+    bool whole; /* its numbers are small and whole: no sum is rounded, whatever its order */
     char name[64];
 };
 
-/** @return all operations for a job of @p size ranks, *count_out of them; the caller frees */
-struct one_case *cases_make(int size, int *count_out);
+/** @return all operations for a job of @p size ranks, *count_out of them; the caller frees.
+ * @param whole  of small whole numbers */
+struct one_case *cases_make(int size, bool whole, int *count_out);
 
 /** Does it combine what ranks give? */
 bool case_reduces(const struct one_case *one);

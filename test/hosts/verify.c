@@ -17,6 +17,8 @@
  *  - last: rank 0 comes last to an operation, with another size, and then calls nothing more.
  *  - aside ROUNDS: broadcasts much that nobody waits for, beside small sums.
  *
+ * With VERIFY_WHOLE set all numbers are small and whole, so that sums are exact in any order.
+ *
  * A failure prints "failed NANOSECONDS STATUS TEXT", the clock being CLOCK_MONOTONIC, and exits
  * with 1.
  */
@@ -293,10 +295,15 @@ static int run_named(horon_context_t *ctx, struct work *works, int count, int gr
     return 0;
 }
 
+static bool is_whole(void)
+{
+    return getenv("VERIFY_WHOLE") != NULL;
+}
+
 static int run_cases(horon_context_t *ctx, const char *mode, const char *folder)
 {
     int count = 0;
-    struct one_case *cases = cases_make(horon_size(ctx), &count);
+    struct one_case *cases = cases_make(horon_size(ctx), is_whole(), &count);
     struct work *works = calloc((size_t)count, sizeof *works);
     const bool in_order = strcmp(mode, "in-order") == 0;
     if (!works)
@@ -333,7 +340,7 @@ static void expect_case(const struct one_case *one, const struct layout *layout)
 static int expect_cases(const struct layout *layout)
 {
     int count = 0;
-    struct one_case *cases = cases_make(layout->size, &count);
+    struct one_case *cases = cases_make(layout->size, is_whole(), &count);
     for (int i = 0; i < count; i++)
         expect_case(&cases[i], layout);
     free(cases);

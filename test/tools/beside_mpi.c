@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A rank of horon and of MPI in one process: `beside_mpi LIBRARY STEPS`. A step is a letter, in
- * any order that makes sense: j joins, s sums, l leaves; i, b and f are MPI_Init, MPI_Barrier and
- * MPI_Finalize.
+ * any order that makes sense: j joins, s sums, l leaves; i, t, b and f are MPI_Init,
+ * MPI_Init_thread for calls of all threads, MPI_Barrier and MPI_Finalize.
  */
 #include <horon/horon.h>
 
@@ -13,6 +13,8 @@
 #include <string.h>
 
 #define WORLD 0x44000000 /* MPI_COMM_WORLD of MPICH's ABI; in Open MPI's it is an object */
+
+#define MULTIPLE 3 /* MPI_THREAD_MULTIPLE in both */
 
 static void stop(const char *what, const char *why)
 {
@@ -57,9 +59,12 @@ int main(int argc, char **argv)
     void *library = argc > 2 ? dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL) : NULL;
     if (!library)
         stop("dlopen", argc > 2 ? dlerror() : "beside_mpi LIBRARY STEPS");
+    int level;
+    int (*init_thread)(int *, char ***, int, int *);
     int (*init)(int *, char ***), (*barrier)(uintptr_t), (*finalize)(void);
     const uintptr_t object = (uintptr_t)dlsym(library, "ompi_mpi_comm_world");
     find(library, "MPI_Init", &init);
+    find(library, "MPI_Init_thread", &init_thread);
     find(library, "MPI_Barrier", &barrier);
     find(library, "MPI_Finalize", &finalize);
     for (const char *step = argv[2]; *step; step++) {
@@ -75,6 +80,9 @@ int main(int argc, char **argv)
             break;
         case 'i':
             init(NULL, NULL);
+            break;
+        case 't':
+            init_thread(NULL, NULL, MULTIPLE, &level);
             break;
         case 'b':
             barrier(object ? object : WORLD);

@@ -4,21 +4,18 @@
 test/runtime/boot has the variables of all launchers as tables; test/python has torchrun.
 """
 
-import contextlib
 import ctypes
-import itertools
 import os
 import pathlib
 import re
-import shutil
 import signal
 import sys
-import tempfile
 
 HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "drift")]
 
 import jobs  # noqa: E402
+import launchers  # noqa: E402
 import tap  # noqa: E402
 
 SUM_ONCE = os.environ.get("SUM_ONCE")
@@ -28,36 +25,14 @@ OPEN_MPI = "libmpi.so.40"
 # MPI itself loses memory.
 LOSES = {"ASAN_OPTIONS": f"{os.environ.get('ASAN_OPTIONS', '')}:detect_leaks=0"}
 COUNT = "1009"
-JOBS = itertools.count(os.getpid())  # of hydra; several of these tests may run at once
 
 
-@contextlib.contextmanager
 def mpirun(size, *words, command=(SUM_ONCE,), **env):
-    """A job of mpirun's, started. More ranks than cores are welcome. Open MPI's jobs of one user
-    share a folder in TMPDIR, and two that make it at once fail: each has a TMPDIR of its own."""
-    tap.need(command[-1], "the rank program is not built")
-    program = tap.need(shutil.which("mpirun"), "mpirun is not installed (Debian: openmpi-bin)")
-    options = ["--bind-to", "none", "--oversubscribe"]
-    options += ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    words = ["-np", str(size), *options, *command, *(words or [COUNT])]
-    with tempfile.TemporaryDirectory(prefix="mpi") as own:
-        with jobs.Job(*words, program=program, env={**env, "TMPDIR": own}) as job:
-            yield job
+    return launchers.mpirun(size, *command, *(words or [COUNT]), **env)
 
 
-@contextlib.contextmanager
 def hydra(size, *words, program=SUM_ONCE, **env):
-    """Likewise a job of MPICH's."""
-    tap.need(program, "the rank program is not built")
-    launcher = tap.need(shutil.which("mpiexec.hydra"), "hydra is not installed (Debian: mpich)")
-    words = ["-n", str(size), program, *(words or [COUNT])]
-    # Anybody's connection to its port ends mpiexec ("assert (!closed) failed"), and tests beside
-    # this one try rows of the ports that the system gives. So it gets ports below those; and its
-    # own, as of two that take the same one at once the second fails ("listen error").
-    first = 20000 + next(JOBS) % 500 * 10
-    env = {"MPIEXEC_PORT_RANGE": f"{first}:{first + 9}", **env}
-    with jobs.Job(*words, program=launcher, env=env) as job:
-        yield job
+    return launchers.hydra(size, program, *(words or [COUNT]), **env)
 
 
 def has_pmix():
@@ -154,7 +129,7 @@ def test_mpirun_ranks_of_several_hosts_use_mpi_before_beside_and_after_horon():
             status, out, err = job.end()
         job.assert_nothing_left()
         assert status == 0, (steps, out, err)
-        assert out.count("sum 3\n") == 3 * steps.count("s"), (steps, out, err)
+        assert out.count("sum 3") == 3 * steps.count("s"), (steps, out, err)
 
 
 def test_hydra_ranks_meet_without_a_setting():
@@ -196,7 +171,7 @@ def test_hydra_ranks_use_mpi_before_beside_and_after_horon():
             status, out, err = job.end()
         job.assert_nothing_left()
         assert status == 0, (steps, out, err)
-        assert out.count("sum 3\n") == 3 * steps.count("s"), (steps, out, err)
+        assert out.count("sum 3") == 3 * steps.count("s"), (steps, out, err)
 
 
 def test_hydra_rank_that_joins_after_mpi_has_ended_is_told():

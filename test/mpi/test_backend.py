@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations that MPI carries, of either family: their results, and what becomes of failures."""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).parent
+sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "drift")]
+
+import jobs  # noqa: E402
+import launchers  # noqa: E402
+import tap  # noqa: E402
+
+VERIFY = os.environ.get("VERIFY")
+SUM_ONCE = os.environ.get("SUM_ONCE")
+SETS = os.environ.get("SETS")
+BESIDE_MPI = os.environ.get("BESIDE_MPI")
+FILES = {launchers.mpirun: "libmpi.so.40", launchers.hydra: "libmpich.so.12"}
+NAMES = {launchers.mpirun: "Open MPI", launchers.hydra: "MPICH"}
+MPI = {
+    "HORON_BACKEND": "mpi",
+    "HORON_LOG_LEVEL": "info",
+    "HORON_STALL_WARN": "0",
+    "VERIFY_WHOLE": "1",
+    "ASAN_OPTIONS": f"{os.environ.get('ASAN_OPTIONS', '')}:detect_leaks=0",  # MPI loses memory
+}
+# Each rank's output is a file of its own.
+APART = 'exec "$@" >"$0/out${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"'
+
+
+def expected(size):
+    """@return what each of @p size ranks of one host must print of all cases"""
+    found = [[] for _ in range(size)]
+    env = {**jobs.CLEAN, "VERIFY_WHOLE": "1"}
+    words = [tap.need(VERIFY, "verify is not built"), "expect", ",".join("0" * size)]
+    text = subprocess.run(words, check=True, capture_output=True, text=True, env=env).stdout
+    for line in text.splitlines():
+        rank, words = line.split(" ", 1)
+        found[int(rank)].append(words)
+    return found
+
+
+def check_results(launch, mode, size, **env):
+    with tempfile.TemporaryDirectory() as folder:
+        command = ("sh", "-c", APART, folder, VERIFY, mode, ",".join("0" * size), folder)
+        with launch(size, *command, **{**MPI, **env}) as job:
+            status, out, err = job.end()
+        assert status == 0, (mode, size, out, err)
+        for rank, lines in enumerate(expected(size)):
+            told = pathlib.Path(folder, f"out{rank}").read_text().splitlines()
+            wrong = [pair for pair in zip(told, lines, strict=False) if pair[0] != pair[1]]
+            assert told == lines, (mode, size, rank, len(told), len(lines), wrong[:5])
+    job.assert_nothing_left()
+    if size > 1:
+        assert err.count(f"backend mpi is connected, among {size} ranks") >= size, err
+    assert "does not carry" not in err, err
+    return err
+
+
+def test_results_of_every_verb_are_right():
+    for launch in FILES:
+        for mode, size in ("in-order", 2), ("named", 3), ("grouped", 4), ("in-order", 5):
+            err = check_results(launch, mode, size, HORON_BACKEND="mpi,native")
+            assert err.count(NAMES[launch]) >= size, err
+            assert err.count("begun by horon") == size, err
+
+
+def test_process_sets_that_overlap_and_ranks_that_join():
+    for launch in FILES:
+        with launch(5, SETS, "50", **MPI) as job:
+            status, out, err = job.end()
+        job.assert_nothing_left()
+        assert status == 0, (out, err)
+        assert out.count(" is through") == 5, (out, err)
+        assert "backend mpi is connected, among 5 ranks" in err, err  # by what they join
+        assert err.count("backend mpi is connected, among 3 ranks") >= 9, err
+
+
+def test_a_job_of_one_rank_begins_no_mpi():
+    for launch in FILES:
+        err = check_results(launch, "in-order", 1)
+        assert "begun by horon" not in err, err
+
+
+def test_ranks_that_mpi_did_not_start_do_without():
+    with jobs.Job("-np", "2", SUM_ONCE, "1009", env=MPI) as job:
+        status, out, err = job.end()
+    assert status == 0, (out, err)
+    told = "backend mpi is not used: MPI is not begun in a process that horonrun started"
+    assert err.count(told) == 2, err
+
+
+def test_a_library_of_the_other_family_is_named():
+    for launch, other in (launchers.mpirun, launchers.hydra), (launchers.hydra, launchers.mpirun):
+        with launch(2, SUM_ONCE, "1009", **MPI, HORON_MPI_LIBRARY=FILES[other]) as job:
+            status, out, err = job.end()
+        assert status != 0, (out, err)
+        assert re.search(r"started 2 ranks, but libmpi.*start them with its own mpirun", err), err
+
+
+def test_a_backend_that_is_none_is_refused():
+    with jobs.Job("-np", "1", SUM_ONCE, "1009", env={"HORON_BACKEND": "native,mpy"}) as job:
+        status, out, err = job.end()
+    assert status != 0, (out, err)
+    assert 'HORON_BACKEND names "mpy"' in err and "native, mpi" in err, err
+
+
+def test_a_program_that_uses_mpi_itself():
+    """i is MPI_Init(), which lets one thread make calls; t MPI_Init_thread(), which lets all."""
+    for launch, file in FILES.items():
+        for steps in "ijsbslf", "tjsbslf", "tjsblf", "tjsbfl", "tjslbjsblf", "jsblbjsl":
+            with launch(3, BESIDE_MPI, file, steps, **MPI) as job:
+                status, out, err = job.end()
+            job.assert_nothing_left()
+            assert status == 0, (steps, out, err)
+            assert out.count("sum 3") == 3 * steps.count("s"), (steps, out, err)
+            used = err.count("backend mpi is connected, among 3 ranks")
+            if steps[0] == "i":
+                assert used == 0, err
+                assert "backend mpi is not used: MPI was begun for calls of one thread" in err, err
+            else:
+                assert used >= 3, (steps, err)
+
+
+# Debian's MPICH stands on UCX, which ends a process that reads the memory of one that is gone.
+READS_NO_MEMORY = {"UCX_TLS": "^cma"}
+# Hydra ends all once a process that it started itself is killed, whatever its options say.
+IN_A_SHELL = 'trap "" USR1; "$@" >"$0/out${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"; true'
+
+
+def kill_one(launch, folder, command, options):
+    """@return what the others of three ranks say"""
+    with launch(3, *command, options=options, **MPI, **READS_NO_MEMORY) as job:
+        outs = [pathlib.Path(folder, f"out{rank}") for rank in range(3)]
+
+        def have_summed():
+            return all(out.exists() and "summed" in out.read_text() for out in outs)
+
+        jobs.until(have_summed, "three ranks have summed")
+        ranks = [pid for pid in job.pids() if jobs.command_line(pid).startswith(VERIFY.encode())]
+        assert len(ranks) == 3, ranks
+        os.kill(ranks[1], signal.SIGKILL)
+        _, _, err = job.end()  # with a status of the launcher's choice
+        job.assert_nothing_left()
+    assert err.count("MPI_Finalize() is left out") == 2, err
+    failed = re.findall(r"failed \d+ -?\d+ (.*)", "".join(out.read_text() for out in outs))
+    assert len(failed) == 2, (failed, err)
+    return failed
+
+
+def test_a_killed_rank_is_named_and_ends_the_others():
+    recovery = {
+        launchers.mpirun: ("--enable-recovery",),
+        launchers.hydra: ("-disable-auto-cleanup",),
+    }
+    for launch, options in recovery.items():
+        for count in "64", "1000003":
+            with tempfile.TemporaryDirectory() as folder:
+                command = ("sh", "-c", IN_A_SHELL, folder, VERIFY, "sum", count, "-1")
+                failed = kill_one(launch, folder, command, options)
+            assert len({re.search(r"rank \d", text)[0] for text in failed}) == 1, failed
+
+
+tap.run(dict(vars()))

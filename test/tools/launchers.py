@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs that the launchers of MPI start: Open MPI's mpirun, and MPICH's hydra."""
+
+import contextlib
+import itertools
+import os
+import shutil
+import tempfile
+
+import jobs
+import tap
+
+JOBS = itertools.count(os.getpid())  # of hydra; several of these tests may run at once
+
+
+@contextlib.contextmanager
+def mpirun(size, *command, options=(), **env):
+    """A job of mpirun's, started. More ranks than cores are welcome. Open MPI's jobs of one user
+    share a folder in TMPDIR, and two that make it at once fail: each has a TMPDIR of its own."""
+    tap.need(None not in command, "the rank program is not built")
+    program = tap.need(shutil.which("mpirun"), "mpirun is not installed (Debian: openmpi-bin)")
+    options = ["--bind-to", "none", "--oversubscribe", *options]
+    options += ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    words = ["-np", str(size), *options, *command]
+    with tempfile.TemporaryDirectory(prefix="mpi") as own:
+        with jobs.Job(*words, program=program, env={**env, "TMPDIR": own}) as job:
+            yield job
+
+
+@contextlib.contextmanager
+def hydra(size, *command, options=(), **env):
+    """Likewise a job of MPICH's."""
+    tap.need(None not in command, "the rank program is not built")
+    launcher = tap.need(shutil.which("mpiexec.hydra"), "hydra is not installed (Debian: mpich)")
+    words = ["-n", str(size), *options, *command]
+    # Anybody's connection to its port ends mpiexec ("assert (!closed) failed"), and tests beside
+    # this one try rows of the ports that the system gives. So it gets ports below those; and its
+    # own, as of two that take the same one at once the second fails ("listen error").
+    first = 20000 + next(JOBS) % 500 * 10
+    env = {"MPIEXEC_PORT_RANGE": f"{first}:{first + 9}", **env}
+    with jobs.Job(*words, program=launcher, env=env) as job:
+        yield job
