@@ -96,7 +96,9 @@ static const struct function_row functions[] = {
     FUNCTION("MPI_Iscatter", iscatter),
     FUNCTION("MPI_Ireduce_scatter", ireduce_scatter),
     FUNCTION("MPI_Ireduce", ireduce),
+    FUNCTION("MPI_Ibarrier", ibarrier),
     FUNCTION("MPI_Waitall", waitall),
+    FUNCTION("MPI_Testall", testall),
 };
 
 static int object_find(const struct mpi_library *library, const struct object_row *row,

@@ -75,7 +75,9 @@ struct mpi_library {
                            mpi_handle_t op, mpi_handle_t comm, void *request);
     int (*ireduce)(const void *src, void *dst, int count, mpi_handle_t type, mpi_handle_t op,
                    int root, mpi_handle_t comm, void *request);
+    int (*ibarrier)(mpi_handle_t comm, void *request);
     int (*waitall)(int n, void *requests, void *statuses);
+    int (*testall)(int n, void *requests, int *flag, void *statuses);
 };
 
 /**

@@ -27,6 +27,8 @@ enum {
     CODE_SETS,
     CODE_PEER,
     CODE_LIBRARY,
+    CODE_BACKEND,
+    CODE_POLLED,
     CODE_PLACE,
     CODE_PIN
 };
@@ -163,6 +165,18 @@ static const struct flag flags[] = {
      .offset = AT(mpi_library),
      .value = "FILE",
      .doc = "which MPI library (libmpi.so.40, libmpich.so.12, libmpi.so.12)"},
+    {.word = "polled",
+     .code = CODE_POLLED,
+     .kind = FLAG_SWITCH,
+     .offset = AT(polled),
+     .doc = "with --peer mpi: one operation is a nonblocking call, and MPI_Test until it ends"},
+    {.word = "backend",
+     .code = CODE_BACKEND,
+     .kind = FLAG_TEXT,
+     .offset = AT(backend),
+     .value = "LIST",
+     .doc =
+         "what carries horon's operations: native, mpi, comma separated (as HORON_BACKEND says)"},
     {.word = "help", .code = 'h', .kind = FLAG_HELP, .doc = "print this"},
 };
 #define FLAGS (sizeof flags / sizeof flags[0])
@@ -364,6 +378,10 @@ static int options_check(const struct perf_options *options, char *why)
     } else if (options->peer == PERF_PEER_MPI &&
                (options->named || options->persistent || options->group)) {
         text = "--named, --persistent and --group are horon's own: MPI has none";
+    } else if (options->peer == PERF_PEER_MPI && options->backend != NULL) {
+        text = "--backend: horon's own, and MPI is measured";
+    } else if (options->peer != PERF_PEER_MPI && options->polled) {
+        text = "--polled is how --peer mpi waits";
     } else if (options->group && options->persistent) {
         text = "--group: what is persistent is started as it was prepared, one by one";
     } else if (options->group && (options->verb == HORON_BARRIER || options->verb == HORON_SEND)) {

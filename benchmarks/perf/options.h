@@ -43,6 +43,8 @@ struct perf_options {
     enum perf_peer_kind peer;
     const char *json_path;   /* NULL: none. Of the caller's argv, as the next one */
     const char *mpi_library; /* NULL: the usual names */
+    bool polled;             /* one operation of MPI's is a nonblocking call, and polled */
+    const char *backend;     /* NULL: as the setting says */
 };
 
 /** What the caller does next. */

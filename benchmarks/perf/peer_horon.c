@@ -18,6 +18,7 @@
 #include <string.h>
 
 #define NAME_BYTES 32
+#define SETTING_BYTES 128
 
 struct horon_peer {
     struct perf_peer base;
@@ -331,8 +332,13 @@ int perf_peer_horon_open(const struct perf_options *options, struct perf_peer **
         snprintf(why, PERF_TEXT_BYTES, "out of memory");
         return -1;
     }
-    char text[HORON_ERROR_TEXT_BYTES] = "";
-    const horon_status_t status = horon_context_create(NULL, &peer->context, text, sizeof text);
+    char text[HORON_ERROR_TEXT_BYTES] = "", backend[SETTING_BYTES] = "";
+    const char *const settings[] = {options->backend != NULL ? backend : NULL, NULL};
+    horon_options_t wanted = HORON_OPTIONS_INIT;
+    snprintf(backend, sizeof backend, "BACKEND=%s",
+             options->backend != NULL ? options->backend : "");
+    wanted.settings = settings;
+    const horon_status_t status = horon_context_create(&wanted, &peer->context, text, sizeof text);
     if (status != HORON_OK) {
         snprintf(why, PERF_TEXT_BYTES, "cannot join: %s (%.900s)", horon_status_text(status), text);
         free(peer);
@@ -344,7 +350,9 @@ int perf_peer_horon_open(const struct perf_options *options, struct perf_peer **
     peer->base.size = horon_size(peer->context);
     peer->base.local_rank = horon_local_rank(peer->context);
     peer->base.local_size = horon_local_size(peer->context);
-    snprintf(peer->base.version, sizeof peer->base.version, "horon %s", horon_version());
+    horon_setting(peer->context, "BACKEND", backend, sizeof backend);
+    snprintf(peer->base.version, sizeof peer->base.version, "horon %s (%.32s)", horon_version(),
+             backend);
     *peer_out = &peer->base;
     return 0;
 }

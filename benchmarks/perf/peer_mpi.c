@@ -237,16 +237,32 @@ static int start_one(struct perf_job *job, const struct perf_operation *o, void 
     case HORON_SEND:
         return start_messages(job, o, request);
     case HORON_BARRIER:
+        return mpi->ibarrier(mpi->comm_world, request);
     case HORON_RECV:
         break;
     }
     return 0;
 }
 
+static int run_polled(struct perf_job *job)
+{
+    const struct mpi_library *const mpi = &job->peer->mpi;
+    const int requests = job->peer->options->verb == HORON_SEND ? 2 : 1;
+    int done = 0;
+    int code = start_one(job, &job->operations[0], job->requests);
+    while (code == 0 && !done) {
+        code = mpi->testall(requests, job->requests, &done, mpi->statuses_ignore);
+    }
+    return checked(job->peer, "MPI_Testall", code);
+}
+
 static int mpi_job_run(struct perf_job *job)
 {
     const struct mpi_library *const mpi = &job->peer->mpi;
     const size_t each = job->peer->options->verb == HORON_SEND ? 2 : 1; /* requests */
+    if (job->peer->options->polled && job->n == 1) {
+        return run_polled(job);
+    }
     if (job->n == 1) {
         return checked(job->peer, perf_verb_word(job->peer->options->verb), run_one(job));
     }

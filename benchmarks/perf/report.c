@@ -31,7 +31,7 @@ int perf_report_open(struct perf_report *report, const struct perf_options *opti
 static const char *path_word(const struct perf_options *options)
 {
     if (options->peer == PERF_PEER_MPI) {
-        return options->tensors > 1 ? "nonblocking" : "blocking";
+        return options->tensors > 1 || options->polled ? "nonblocking" : "blocking";
     }
     if (options->group) {
         return options->named ? "named, group" : "in order, group";
