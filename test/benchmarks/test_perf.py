@@ -169,15 +169,29 @@ def test_perf_table_that_cannot_be_written_is_no_result():
         assert "standard output cannot be written: " in done.stderr, done
 
 
-def test_perf_mpi_peer_runs_under_mpirun():
+def under_mpirun(*words):
+    """-> what two ranks of Open MPI's print"""
     mpirun = tap.need(shutil.which("mpirun"), "mpirun is not installed")
     options = ["--bind-to", "none", "--oversubscribe"]
     options += ["--allow-run-as-root"] if os.geteuid() == 0 else []
     leaks = {"ASAN_OPTIONS": "detect_leaks=0"}  # what Open MPI keeps is none of ours
-    env = {**jobs.CLEAN, **leaks}
+    command = [mpirun, "-np", "2", *options, PERF, *words, *QUICK]
+    with tempfile.TemporaryDirectory(prefix="mpi") as own:  # see test_starting.py
+        env = {**jobs.CLEAN, **leaks, "TMPDIR": own}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
+    if "Open MPI" not in done.stdout and done.returncode == 3:
+        raise tap.Skip(f"no usable MPI library: {done.stderr.strip().splitlines()[-1]}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_perf_mpi_peer_runs_under_mpirun():
     for verb, places in (
         (["allreduce"], 2),
+        (["allreduce", "--polled"], 2),
+        (["barrier", "--polled"], 1),
         (["sendrecv"], 1),
+        (["sendrecv", "--polled"], 1),
         (["sendrecv", "--tensors", "3"], 1),
         (["allgather"], 2),
         (["allgather", "--tensors", "3"], 2),
@@ -187,18 +201,23 @@ def test_perf_mpi_peer_runs_under_mpirun():
         (["scatter", "-r", "1"], 2),
         (["scatter", "-r", "1", "--tensors", "3"], 2),
     ):
-        words = [*verb, "--peer", "mpi", "-b", "8", "-e", "64K", "-f", "64", *QUICK]
-        command = [mpirun, "-np", "2", *options, PERF, *words]
-        with tempfile.TemporaryDirectory(prefix="mpi") as own:  # see test_starting.py
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=120, env={**env, "TMPDIR": own}
-            )
-        if "Open MPI" not in done.stdout and done.returncode == 3:
-            raise tap.Skip(f"no usable MPI library: {done.stderr.strip().splitlines()[-1]}")
-        assert done.returncode == 0, done.stdout + done.stderr
-        rows = re.findall(r"^ +\d+ +\d+ +float +.*", done.stdout, re.M)
-        assert len(rows) == 3, done.stdout
-        assert [2 - row.count("| " + " " * 8 + "-") for row in rows] == [places] * 3, done.stdout
+        sizes = [] if verb[0] == "barrier" else ["-b", "8", "-e", "64K", "-f", "64"]
+        out = under_mpirun(*verb, "--peer", "mpi", *sizes)
+        rows = re.findall(r"^ +\d+ +\d+ +float +.*", out, re.M)
+        assert len(rows) == (3 if sizes else 1), out
+        assert {2 - row.count("| " + " " * 8 + "-") for row in rows} == {places}, out
+
+
+def test_perf_backend_is_told():
+    alone = subprocess.run([PERF, "allreduce", *QUICK], capture_output=True, text=True, timeout=60)
+    assert "(native)" in alone.stdout, alone
+    assert "(mpi,native)" in under_mpirun("allreduce", "--backend", "mpi,native")
+    for words, told in (
+        (("--backend", "mpi", "--peer", "mpi"), "--backend"),
+        (("--polled",), "--polled"),
+    ):
+        done = subprocess.run([PERF, "allreduce", *words], capture_output=True, text=True)
+        assert done.returncode == 2 and told in done.stderr, done.stderr
 
 
 def test_perf_mpi_peer_under_horonrun_is_refused():
