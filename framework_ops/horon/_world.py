@@ -530,8 +530,8 @@ def is_homogeneous() -> bool:
 
 
 def mpi_enabled() -> bool:
-    """Whether operations may go through an MPI library."""
-    return _horon.feature("mpi")
+    """Whether the setting BACKEND names MPI, which then may carry operations."""
+    return is_initialized() and "mpi" in context().setting("BACKEND").split(",")
 
 
 def mpi_built() -> bool:

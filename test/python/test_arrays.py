@@ -391,6 +391,9 @@ def rank_before_init():
     assert 0 <= horon.cross_rank() < horon.cross_size()
     assert horon.is_homogeneous()
     assert not horon.rocm_built() and isinstance(horon.nccl_built(), int)
+    assert horon.mpi_built() and not horon.mpi_enabled()
+    with pytest.raises(ValueError, match="MPI"):
+        horon.mpi_threads_supported()
     assert horon.__version__.count(".") == 2
     horon.shutdown()
     horon.shutdown()
