@@ -6,9 +6,9 @@
  *
  * MPI cannot cancel a collective, while an operation that is given up must leave its memory alone.
  * But MPI moves nothing unless somebody makes a call. So it works on the operation's own memory
- * ("direct") where nobody will make one once the channel is given up: horon began MPI, for one
- * context, and all channels are of one team, which fails as a whole. Then the context is closed to
- * MPI. Else MPI works on memory of the channel, which is left to it when that is given up.
+ * ("direct") where nobody will make one once the channel is given up: horon began MPI, and all
+ * channels are of one team, which fails as a whole. Then the context is closed to MPI. Else MPI
+ * works on memory of the channel, which is left to it when that is given up.
  *
  * Nothing wakes a thread for MPI: while something is in flight the one that sleeps looks again
  * after a pause, which grows.
@@ -159,7 +159,8 @@ static void mpi_destroy(struct horon_backend_channel *base)
     struct horon_mpi_channel *channel = base ? channel_of(base) : NULL;
     if (!channel)
         return;
-    const struct horon_mpi_context *context = channel->context;
+    struct horon_mpi_context *context = channel->context;
+    context->given_up |= channel->making != NULL; /* its thread may be in a call for ever */
     if (!channel->given_up) {
         horon_mpi_making_leave(channel->making);
         if (channel->connected && !context->closed && !horon_mpi_has_ended(context->library))
@@ -182,14 +183,16 @@ static horon_status_t mpi_create(struct horon_backend_context *base,
     (void)host, (void)device;
     if (!channel)
         return HORON_ERR_MEMORY;
-    if (context->closed || (context->direct > 0 && !is_of_one_team(context, team))) {
+    /* to wait for the other team here may be for ever */
+    const bool busy = context->direct > 0 && !is_of_one_team(context, team);
+    if (context->closed || busy || options->channel > TAG_MAX) {
         horon_free(channel);
-        return HORON_ERR_UNSUPPORTED; /* to wait for the other team here may be for ever */
+        return HORON_ERR_UNSUPPORTED;
     }
     channel->base.backend = base->backend;
     channel->context = context;
     channel->team = team;
-    channel->tag = (int)(options->channel % TAG_MAX);
+    channel->tag = (int)options->channel;
     channel->requests = horon_zalloc(2 * size, context->library->family->handle_bytes);
     channel->words = horon_zalloc(2 * size, sizeof *channel->words);
     channel->give_at = horon_zalloc(2 * (size + 1), sizeof *channel->give_at);
@@ -259,8 +262,8 @@ static void mpi_begin(struct horon_backend_channel *base, const struct horon_ope
     channel->out = NULL;
     channel->copied = false;
     channel->pause_ns = PAUSE_MIN_NS;
-    channel->direct = horon_mpi_is_alone(channel->context->library) &&
-                      is_of_one_team(channel->context, channel->team);
+    channel->direct =
+        channel->context->library->began && is_of_one_team(channel->context, channel->team);
     channel->context->direct += channel->direct;
 }
 

@@ -20,7 +20,6 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,7 +142,7 @@ static struct {
     bool loaded, usable; /* usable: begun by somebody, and its handles are there */
     horon_mpi_handle types[HORON_DTYPE_COUNT];
     horon_mpi_handle ops[HORON_REDOP_COUNT], own_ops[HORON_REDOP_COUNT];
-    _Atomic int users; /* that asked, and are not done; changed with the lock */
+    bool used; /* by a context that asked, and is not done */
     bool stays, closed;
     pid_t process; /* in which horon began it: a child of a fork does not end it */
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -323,7 +322,7 @@ static horon_status_t load(const struct horon_mpi_wanted *wanted, struct horon_e
 static void end_with_process(void)
 {
     const struct horon_mpi_library *library = &process.library;
-    if (process.process != getpid() || process.users > 0 || process.stays ||
+    if (process.process != getpid() || process.used || process.stays ||
         horon_mpi_has_ended(library))
         return;
     library->mpi.finalize();
@@ -416,6 +415,9 @@ static horon_status_t make_usable(const struct horon_mpi_wanted *wanted, struct 
 {
     struct horon_mpi_library *library = &process.library;
     int begun = 0;
+    if (process.used)
+        return horon_error_set(error, HORON_ERR_UNSUPPORTED,
+                               "another context of this process uses MPI, which serves one");
     if (process.closed)
         return horon_error_set(error, HORON_ERR_UNSUPPORTED,
                                "an operation that was given up is still in MPI's hands");
@@ -446,7 +448,7 @@ horon_status_t horon_mpi_begin(const struct horon_mpi_wanted *wanted,
 {
     pthread_mutex_lock(&process.lock);
     const horon_status_t status = make_usable(wanted, error);
-    process.users += status == HORON_OK;
+    process.used |= status == HORON_OK;
     pthread_mutex_unlock(&process.lock);
     if (status == HORON_OK)
         *library_out = &process.library;
@@ -468,18 +470,13 @@ static void free_types_and_ops(void)
 void horon_mpi_end(bool stays, bool closed)
 {
     pthread_mutex_lock(&process.lock);
-    assert(process.users > 0);
-    process.users--;
+    assert(process.used);
+    process.used = false;
     process.stays |= stays;
     process.closed |= closed;
-    if (process.users == 0 && !process.stays && !horon_mpi_has_ended(&process.library))
+    if (!process.stays && !horon_mpi_has_ended(&process.library))
         free_types_and_ops();
     pthread_mutex_unlock(&process.lock);
-}
-
-bool horon_mpi_is_alone(const struct horon_mpi_library *library)
-{
-    return library->began && atomic_load_explicit(&process.users, memory_order_relaxed) == 1;
 }
 
 bool horon_mpi_has_ended(const struct horon_mpi_library *library)

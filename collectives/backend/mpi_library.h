@@ -8,7 +8,8 @@
  * register; where the callee writes one, the rest of the word is 0 before.
  *
  * A process has one MPI, and it begins and ends once: so what is here is the process's, not a
- * context's. It is loaded for the first context that asks for it, and stays.
+ * context's. It is loaded for the first context that asks for it, and stays. It serves one context
+ * at a time: two could not tell their communicators apart while these are made.
  */
 #ifndef HORON_BACKEND_MPI_LIBRARY_H
 #define HORON_BACKEND_MPI_LIBRARY_H
@@ -123,21 +124,19 @@ struct horon_mpi_wanted {
  * one of MPI's ranks begins nothing: it would be alone in its world.
  * Blocks: as MPI_Init does, until all ranks of its world have come. Thread: any, one at a time.
  * @return OK, *library_out lives until the process ends | ERR_UNSUPPORTED, there is none, or it has
- * ended, or it did not start this process: @p error says which | ERR_CONFIG, a launcher of one
- * family and a library of the other | ERR_SYSTEM, MPI_Init failed
+ * ended, it did not start this process, or another context has it: @p error says which |
+ * ERR_CONFIG, a launcher of one family and a library of the other | ERR_SYSTEM, MPI_Init failed
  */
 horon_status_t horon_mpi_begin(const struct horon_mpi_wanted *wanted,
                                const struct horon_mpi_library **library_out,
                                struct horon_error *error);
 
-/** One that asked for it is done with it. What horon began ends with the process, if all that asked
- * for it are done, unless @p stays: ranks might wait for ever.
+/** The context that has it is done with it. What horon began ends with the process, if that is so,
+ * unless @p stays: ranks might wait for ever.
  * @param closed  it must not be called any more: memory that is not ours is in its hands
  * Thread: any, one at a time. Blocks: no. */
 void horon_mpi_end(bool stays, bool closed);
 
-/** Does one context alone make all calls to it? Thread: any. */
-bool horon_mpi_is_alone(const struct horon_mpi_library *library);
 /** Has it ended? Then it must not be called any more. Thread: any. */
 bool horon_mpi_has_ended(const struct horon_mpi_library *library);
 

@@ -133,6 +133,18 @@ READS_NO_MEMORY = {"UCX_TLS": "^cma"}
 IN_A_SHELL = 'trap "" USR1; "$@" >"$0/out${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"; true'
 
 
+def test_the_second_of_two_contexts_does_without():
+    """J, S and L are of it. Two would take each other's communicators for theirs."""
+    for launch, file in FILES.items():
+        with launch(3, BESIDE_MPI, file, "jJsSsSLl", **MPI) as job:
+            status, out, err = job.end()
+        job.assert_nothing_left()
+        assert status == 0, (out, err)
+        assert out.count("sum 3") == 12, (out, err)
+        assert err.count("another context of this process uses MPI") == 3, err
+        assert err.count("backend mpi is connected, among 3 ranks") == 3, err
+
+
 def kill_one(launch, folder, command, options):
     """@return what the others of three ranks say"""
     with launch(3, *command, options=options, **MPI, **READS_NO_MEMORY) as job:

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A rank of horon and of MPI in one process: `beside_mpi LIBRARY STEPS`. A step is a letter, in
- * any order that makes sense: j joins, s sums, l leaves; i, t, b and f are MPI_Init,
- * MPI_Init_thread for calls of all threads, MPI_Barrier and MPI_Finalize.
+ * any order that makes sense: j joins, s sums, l leaves, and J, S, L likewise in a second context;
+ * i, t, b and f are MPI_Init, MPI_Init_thread for calls of all threads, MPI_Barrier and
+ * MPI_Finalize.
  */
 #include <horon/horon.h>
 
@@ -55,7 +56,7 @@ static void sum(horon_context_t *ctx)
 
 int main(int argc, char **argv)
 {
-    horon_context_t *ctx = NULL;
+    horon_context_t *ctx = NULL, *other = NULL;
     void *library = argc > 2 ? dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL) : NULL;
     if (!library)
         stop("dlopen", argc > 2 ? dlerror() : "beside_mpi LIBRARY STEPS");
@@ -77,6 +78,15 @@ int main(int argc, char **argv)
             break;
         case 'l':
             horon_context_destroy(ctx);
+            break;
+        case 'J':
+            join(&other);
+            break;
+        case 'S':
+            sum(other);
+            break;
+        case 'L':
+            horon_context_destroy(other);
             break;
         case 'i':
             init(NULL, NULL);
