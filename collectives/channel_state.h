@@ -174,7 +174,7 @@ static inline uint8_t *horon_channel_data(const struct horon_channel *channel, i
 static inline void horon_channel_fill_head(const struct horon_channel *channel,
                                            struct horon_slot_head *head)
 {
-    const struct horon_operation *op = channel->op;
+    const struct horon_operation *op = channel->op->ahead_of ? channel->op->ahead_of : channel->op;
     const bool rows = horon_verb_of(&op->agreed)->ahead == HORON_AHEAD_ROWS;
     head->check = horon_slot_check(channel->team->generation, op->check);
     head->count = rows ? *op->ahead : op->count;

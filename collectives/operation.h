@@ -59,6 +59,8 @@ struct horon_operation {
     bool drops; /* the parts' outputs are one piece of memory, which other operations write, too:
                    nobody reads it */
     uint32_t givers; /* ranks by which an average is divided; 0: all */
+    /* Ahead of that one ranks tell each other words by this one: texts name that. NULL: none */
+    const struct horon_operation *ahead_of;
     /* What this rank tells the others ahead of the data, if the verb's row says that it does: its
      * rows, or those for each rank, of `row_elements` each and count in all. Once all are known
      * output() is asked; @p rows [size] that it gets of each rank, @p total elements of the output.

@@ -186,7 +186,7 @@ static horon_status_t begin_to_agree(struct horon_route *route, struct horon_err
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory to agree on backends");
     for (size_t i = 0; i < route->terms.count; i++)
         route->words.words[i] = UINT32_MAX - route->terms.versions[i];
-    horon_words_begin(&route->words, HORON_BACKENDS_MAX, CHECK_OF_BACKENDS);
+    horon_words_begin(&route->words, HORON_BACKENDS_MAX, NULL, CHECK_OF_BACKENDS);
     return HORON_OK;
 }
 
@@ -283,7 +283,7 @@ static horon_status_t begin_to_open(struct horon_route *route, const struct horo
         memset(addresses, 0, size * words * sizeof *addresses);
     }
     route->words.words[0] = status != HORON_OK;
-    horon_words_begin(&route->words, 1 + size * words, op->check);
+    horon_words_begin(&route->words, 1 + size * words, op, 0);
     horon_route_move(route, HORON_ROUTE_OPENS);
     return HORON_OK;
 }
@@ -330,7 +330,7 @@ static horon_status_t begin_to_draw(struct horon_route *route, const struct horo
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a ticket");
     if (!meets)
         route->words.words[0] = horon_ticket_propose(route->options.tickets, &route->ticket);
-    horon_words_begin(&route->words, 1, op->check);
+    horon_words_begin(&route->words, 1, op, 0);
     horon_route_move(route, meets ? HORON_ROUTE_MEETS : HORON_ROUTE_DRAWS);
     return HORON_OK;
 }
@@ -447,7 +447,7 @@ static void gather_rows(struct horon_route *route, const struct horon_operation 
     memcpy(route->words.words + rank * each, op->ahead, each * sizeof *op->ahead);
     route->composed.whole = op;
     route->gathers_rows = true;
-    horon_words_begin(&route->words, size * each, op->check);
+    horon_words_begin(&route->words, size * each, op, 0);
 }
 
 HORON_SELDOM static void begin_composed(struct horon_route *route, const struct horon_operation *op)

@@ -18,7 +18,8 @@ horon_status_t horon_words_clear(struct horon_words *words, size_t count)
     return HORON_OK;
 }
 
-void horon_words_begin(struct horon_words *words, size_t count, uint64_t check)
+void horon_words_begin(struct horon_words *words, size_t count, const struct horon_operation *op,
+                       uint64_t check)
 {
     assert(!words->flying);
     assert(count <= words->limit);
@@ -32,7 +33,8 @@ void horon_words_begin(struct horon_words *words, size_t count, uint64_t check)
                    .memory = HORON_MEMORY_HOST,
                    .ndim = 1,
                    .shape = {count}},
-        .check = check,
+        .check = op ? op->check : check,
+        .ahead_of = op,
         .count = count,
         .parts = &words->part,
         .part_count = 1,

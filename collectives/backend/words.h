@@ -21,8 +21,10 @@ struct horon_words {
 
 /** Makes room for @p count words, and sets them to 0. @return OK | ERR_MEMORY */
 horon_status_t horon_words_clear(struct horon_words *words, size_t count);
-/** Begins with what stands there. */
-void horon_words_begin(struct horon_words *words, size_t count, uint64_t check);
+/** Begins with what stands there. @param op  ahead of which they are told; it stays until all have.
+ * NULL: of none in particular, and @p check is theirs */
+void horon_words_begin(struct horon_words *words, size_t count, const struct horon_operation *op,
+                       uint64_t check);
 /** @return OK, all have told | IN_PROGRESS | what the channel failed with */
 horon_status_t horon_words_advance(struct horon_words *words, bool *moved_out,
                                    struct horon_error *error);

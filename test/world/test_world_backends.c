@@ -475,6 +475,8 @@ static void test_world_backends_that_show_no_check_are_given_what_all_began(void
     for (int rank = 0; rank < RANKS; rank++) {
         assert_int_equal(requests[rank]->status, HORON_ERR_MISMATCH);
         assert_int_equal(requests[rank]->blame.cause, HORON_CAUSE_ORDER);
+        assert_non_null(strstr(requests[rank]->error_text, "began allreduce of 7 float32, sum"));
+        assert_non_null(strstr(requests[rank]->error_text, "began allreduce of 6 float32, sum"));
         world_release(requests[rank]);
     }
     assert_int_equal(bed->fake.lanes[0].channels[0]->begun, OPS / 2);
