@@ -49,9 +49,8 @@ static void test_pool_keeps_memory_and_nothing_else(void **state)
     horon_request_pool_init(&bed.pool);
     bed.team =
         (struct horon_engine_team){.backends = &bed.backends, .view = {.rank = RANK, .size = SIZE}};
-    assert_int_equal(
-        horon_backends_open(&bed.backends, horon_backends, 1, NULL, NULL, NULL),
-        HORON_OK);
+    assert_int_equal(horon_backends_open(&bed.backends, horon_backends, 1, NULL, NULL, NULL),
+                     HORON_OK);
     bed.pool.limit = 1;
     struct horon_request *first = make(&bed, HORON_ALLGATHER, 4, HORON_OK);
     struct horon_request *second = make(&bed, HORON_ALLGATHER, 4, HORON_OK);
