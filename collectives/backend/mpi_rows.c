@@ -46,6 +46,7 @@ static horon_status_t tell_rows(struct horon_mpi_channel *channel, struct horon_
     const size_t words = horon_verb_ahead_words(row_of(channel), size);
     const horon_mpi_handle type = horon_mpi_type(channel->context->library, HORON_UINT64);
     uint64_t *told = channel->words + size;
+    assert(words == 1 || words == (size_t)size);
     memcpy(channel->words, channel->op->ahead, words * sizeof *channel->words);
     horon_mpi_move(channel, HORON_MPI_ROWS);
     if (same_to_all(channel))
@@ -127,6 +128,8 @@ static horon_status_t place(struct horon_mpi_channel *channel, struct horon_erro
     const struct horon_operation *op = channel->op;
     const size_t element = channel->element_bytes;
     const uint64_t given = input_count(channel), taken = channel->take_at[channel->team->size];
+    assert(op->part_count == 1);
+    assert(given <= op->count || !op->parts[0].src); /* of a rank that has joined none are read */
     const bool gives_any =
         horon_ranks_include(row_of(channel)->reads, op->agreed.root, channel->team->rank) &&
         given > 0;
@@ -172,6 +175,7 @@ static horon_status_t gather_at_once(struct horon_mpi_channel *channel, struct h
 {
     const struct horon_mpi_channel *c = channel;
     const int given = (int)input_count(c);
+    assert((uint64_t)given == take_count(c, c->team->rank));
     for (int rank = 0; rank < c->team->size; rank++) {
         c->counts[rank] = (int)take_count(c, rank);
         c->starts[rank] = (int)c->take_at[rank];
@@ -197,6 +201,7 @@ static void keep_own(const struct horon_mpi_channel *channel)
 {
     const int rank = channel->team->rank;
     const uint64_t count = take_count(channel, rank);
+    assert(count == give_count(channel, rank));
     if (count)
         memmove(run_from(channel, rank), run_to(channel, rank), count * channel->element_bytes);
 }
@@ -241,6 +246,7 @@ horon_status_t horon_mpi_go_on_with_rows(struct horon_mpi_channel *channel,
                                          struct horon_error *error)
 {
     horon_status_t status = HORON_OK;
+    assert(channel->flying == 0);
     if (channel->step == HORON_MPI_BEGUN) {
         status = tell_rows(channel, error);
         return status == HORON_OK ? HORON_IN_PROGRESS : status;

@@ -138,6 +138,8 @@ static horon_status_t place(struct horon_mpi_channel *channel, struct horon_erro
     const struct horon_reduce_finish partial = begin_finish(channel);
     const bool plain = !reduces(channel) || (op->agreed.prescale == 1.0 && partial.divisor == 1.0);
     const size_t bytes = (size_t)op->count * channel->element_bytes;
+    assert(op->part_count >= 1);
+    assert(only || !is_cut(channel)); /* whose parts would be cut apart */
     const bool lies_in =
         is_cut(channel) && only && horon_rows_lie_in(only->src, bytes, only->dst, bytes);
     if (op->count == 0)
@@ -176,6 +178,9 @@ static horon_status_t launch_reduce(struct horon_mpi_channel *channel, const voi
 {
     const struct horon_mpi_calls *mpi = horon_mpi_calls_of(channel);
     const bool gets = root < 0 || root == channel->team->rank;
+    assert(count > 0);
+    assert(in);
+    assert(out || !gets);
     const void *from = gets && in == out ? channel->context->library->family->in_place : in;
     const horon_mpi_handle op = op_of(channel);
     if (root < 0)
@@ -189,9 +194,10 @@ static horon_status_t launch_reduce(struct horon_mpi_channel *channel, const voi
                               error);
 }
 
-/* The next piece of the whole. @return elements of it; 0: there is none */
+/* The next piece of the whole, of which something is left. @return elements of it */
 static uint64_t next_piece(const struct horon_mpi_channel *channel)
 {
+    assert(channel->at < channel->op->count);
     const uint64_t left = channel->op->count - channel->at;
     return left < HORON_MPI_COUNT_MAX ? left : HORON_MPI_COUNT_MAX;
 }
@@ -222,6 +228,7 @@ static bool count_shares(struct horon_mpi_channel *channel)
         channel->give_at[rank + 1] = channel->give_at[rank] + count;
         channel->counts[rank] = count <= HORON_MPI_COUNT_MAX ? (int)count : 0;
     }
+    assert(channel->give_at[channel->team->size] == op->count);
     return op->count <= HORON_MPI_COUNT_MAX;
 }
 
@@ -257,6 +264,8 @@ horon_status_t horon_mpi_go_on_with_vector(struct horon_mpi_channel *channel,
                                            struct horon_error *error)
 {
     horon_status_t status = HORON_OK;
+    assert(channel->step == HORON_MPI_BEGUN || channel->step == HORON_MPI_PIECE);
+    assert(channel->flying == 0);
     if (channel->step == HORON_MPI_BEGUN) {
         status = place(channel, error);
         if (status != HORON_OK)
