@@ -11,11 +11,13 @@
  * works on memory of the channel, which is left to it when that is given up.
  *
  * Nothing wakes a thread for MPI: while something is in flight the one that sleeps looks again
- * after a pause, which grows.
+ * after a pause, which grows. MPI moves a piece of what is long in each look, and does not say so;
+ * it shows in how long the look lasts.
  */
 #include "backend/mpi_state.h"
 
 #include "alloc.h"
+#include "clock.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -23,6 +25,8 @@
 /* From a hand-over to what an idle core may cost. */
 #define PAUSE_MIN_NS UINT64_C(20000)
 #define PAUSE_MAX_NS UINT64_C(1000000)
+/* A look that lasts so long has moved data: one that finds nothing takes a tenth of it. */
+#define WORKED_NS UINT64_C(2000)
 /* The least that an MPI must take as a tag. */
 #define TAG_MAX 32767
 
@@ -291,16 +295,22 @@ horon_status_t horon_mpi_make_room(struct horon_mpi_memory *memory, uint64_t ele
 }
 
 /* @return OK: what was launched is through | IN_PROGRESS | ERR_SYSTEM */
-static horon_status_t look(struct horon_mpi_channel *channel, struct horon_error *error)
+static horon_status_t look(struct horon_mpi_channel *channel, bool *moved_out,
+                           struct horon_error *error)
 {
     int through = 0;
     if (channel->flying == 0)
         return HORON_OK;
+    const uint64_t begun_ns = horon_clock_ns();
     const int code =
         horon_mpi_calls_of(channel)->testall(channel->flying, channel->requests, &through,
                                              channel->context->library->family->statuses_ignore);
     if (code != HORON_MPI_SUCCESS)
         return horon_mpi_failed(channel->context->library, "MPI_Testall", code, error);
+    if (through || horon_clock_ns() - begun_ns >= WORKED_NS) {
+        channel->pause_ns = PAUSE_MIN_NS;
+        *moved_out = true;
+    }
     if (!through)
         return HORON_IN_PROGRESS;
     channel->flying = 0;
@@ -331,10 +341,9 @@ static horon_status_t mpi_advance(struct horon_backend_channel *base, bool *move
     if (horon_mpi_has_ended(channel->context->library))
         return horon_error_set(error, HORON_ERR_CLOSED, "MPI was ended by the program");
     for (;;) {
-        horon_status_t status = look(channel, error);
+        horon_status_t status = look(channel, moved_out, error);
         if (status != HORON_OK)
             return status;
-        channel->pause_ns = PAUSE_MIN_NS;
         *moved_out = true;
         status = go_on(channel, error);
         if (status == HORON_OK) {
