@@ -18,6 +18,7 @@
 
 #include "alloc.h"
 #include "clock.h"
+#include "log.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -55,10 +56,8 @@ static horon_status_t mpi_open(const struct horon_backend *backend,
                                struct horon_backend_context **context_out,
                                struct horon_error *error)
 {
-    const struct horon_mpi_wanted wanted = {.file = settings->mpi_library,
-                                            .launcher = settings->launcher,
-                                            .size = settings->launched,
-                                            .log = log};
+    const struct horon_mpi_wanted wanted = {
+        .file = settings->mpi_library, .launcher = settings->launcher, .size = settings->launched};
     struct horon_mpi_context *context = horon_zalloc(1, sizeof *context);
     if (!context)
         return HORON_ERR_MEMORY;

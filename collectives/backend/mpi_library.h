@@ -14,7 +14,6 @@
 #ifndef HORON_BACKEND_MPI_LIBRARY_H
 #define HORON_BACKEND_MPI_LIBRARY_H
 
-#include "log.h"
 #include "status.h"
 
 #include <stdbool.h>
@@ -77,19 +76,9 @@ struct horon_mpi_calls {
     int (*iallgatherv)(const void *src, int src_count, horon_mpi_handle src_type, void *dst,
                        const int *counts, const int *starts, horon_mpi_handle dst_type,
                        horon_mpi_handle comm, void *request);
-    int (*igatherv)(const void *src, int src_count, horon_mpi_handle src_type, void *dst,
-                    const int *counts, const int *starts, horon_mpi_handle dst_type, int root,
-                    horon_mpi_handle comm, void *request);
-    int (*iscatterv)(const void *src, const int *counts, const int *starts,
-                     horon_mpi_handle src_type, void *dst, int dst_count, horon_mpi_handle dst_type,
-                     int root, horon_mpi_handle comm, void *request);
     int (*ialltoall)(const void *src, int src_count, horon_mpi_handle src_type, void *dst,
                      int dst_count, horon_mpi_handle dst_type, horon_mpi_handle comm,
                      void *request);
-    int (*ialltoallv)(const void *src, const int *src_counts, const int *src_starts,
-                      horon_mpi_handle src_type, void *dst, const int *dst_counts,
-                      const int *dst_starts, horon_mpi_handle dst_type, horon_mpi_handle comm,
-                      void *request);
     int (*isend)(const void *src, int count, horon_mpi_handle type, int to, int tag,
                  horon_mpi_handle comm, void *request);
     int (*irecv)(void *dst, int count, horon_mpi_handle type, int from, int tag,
@@ -116,7 +105,6 @@ struct horon_mpi_wanted {
                          the first one found */
     const char *launcher; /* that started this process, as boot/identity names it; or NULL */
     int size;             /* ranks that it started */
-    const struct horon_log *log;
 };
 
 /**
