@@ -263,7 +263,6 @@ static void mpi_begin(struct horon_backend_channel *base, const struct horon_ope
     channel->at = 0;
     channel->in = NULL;
     channel->out = NULL;
-    channel->copied = false;
     channel->pause_ns = PAUSE_MIN_NS;
     channel->direct =
         channel->context->library->began && is_of_one_team(channel->context, channel->team);
@@ -382,13 +381,15 @@ static void mpi_explain(const struct horon_backend_channel *base, char *text, si
     snprintf(text, text_bytes, "%s", what);
 }
 
-/* In place MPI writes over them, unless it works on a copy; and the end of the operation does, in
- * the step that ends it. */
+/* In place MPI writes over them, unless it writes to memory of the channel's; and the end of the
+ * operation does, in the step that ends it. */
 static bool mpi_keeps_inputs(const struct horon_backend_channel *base)
 {
     const struct horon_mpi_channel *channel = (const struct horon_mpi_channel *)(const void *)base;
+    const char *out = channel->out;
     return channel->step == HORON_MPI_IDLE || channel->step == HORON_MPI_BEGUN ||
-           channel->step == HORON_MPI_ROWS || channel->copied;
+           channel->step == HORON_MPI_ROWS || !out || out == channel->work.at ||
+           out == channel->scratch.at;
 }
 
 static int mpi_descriptor(const struct horon_backend_channel *base)

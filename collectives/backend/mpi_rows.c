@@ -145,7 +145,6 @@ static horon_status_t place(struct horon_mpi_channel *channel, struct horon_erro
             return status;
         memcpy(channel->work.at, channel->in, given * element);
         channel->in = channel->work.at;
-        channel->copied = true;
     }
     if (taken > 0 && (!channel->direct || !out)) {
         status = horon_mpi_make_room(&channel->scratch, taken, element, error);
@@ -192,9 +191,7 @@ static int part_of(const struct horon_mpi_channel *channel, uint64_t count, uint
 {
     const uint64_t first = channel->at * HORON_MPI_COUNT_MAX;
     *first_out = first;
-    if (count <= first)
-        return 0;
-    return (int)(count - first < HORON_MPI_COUNT_MAX ? count - first : HORON_MPI_COUNT_MAX);
+    return count <= first ? 0 : horon_mpi_piece_of(count - first);
 }
 
 static void keep_own(const struct horon_mpi_channel *channel)

@@ -81,8 +81,7 @@ struct horon_mpi_channel {
     /* What MPI reads and writes: the operation's memory, or `work` and `scratch`. */
     const char *in;
     char *out;
-    char *dst;   /* of an operation that is asked for it: where its output goes, or NULL */
-    bool copied; /* the inputs, to `work` */
+    char *dst; /* of an operation that is asked for it: where its output goes, or NULL */
     struct horon_mpi_memory work, scratch;
     struct horon_reduce_finish finish;
     uint64_t *words; /* [2 * size] rows that this rank tells, and those that it is told */
@@ -115,6 +114,10 @@ horon_status_t horon_mpi_make_room(struct horon_mpi_memory *memory, uint64_t ele
                                    size_t element_bytes, struct horon_error *error);
 /** Elements that one call moves at most: its counts are ints. */
 #define HORON_MPI_COUNT_MAX ((uint64_t)1 << 30)
+static inline int horon_mpi_piece_of(uint64_t left)
+{
+    return (int)(left < HORON_MPI_COUNT_MAX ? left : HORON_MPI_COUNT_MAX);
+}
 
 /* Each begins or goes on, once what it launched last is through.
  * @return OK: that was all | IN_PROGRESS: more is in flight | ERR_MEMORY | ERR_SYSTEM | ERR_PROTO

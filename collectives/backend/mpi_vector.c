@@ -10,8 +10,6 @@
  */
 #include "backend/mpi_state.h"
 
-#include "alloc.h"
-
 #include <string.h>
 
 static bool is_mine(const struct horon_mpi_channel *channel, enum horon_ranks ranks)
@@ -124,7 +122,6 @@ static horon_status_t place_copy(struct horon_mpi_channel *channel,
         return status;
     if (reads(channel))
         copy_in(channel, partial);
-    channel->copied = true;
     channel->in = channel->out = channel->work.at;
     if (is_cut(channel))
         channel->out = channel->direct ? channel->op->parts[0].dst : channel->scratch.at;
@@ -194,25 +191,18 @@ static horon_status_t launch_reduce(struct horon_mpi_channel *channel, const voi
                               error);
 }
 
-/* The next piece of the whole, of which something is left. @return elements of it */
-static uint64_t next_piece(const struct horon_mpi_channel *channel)
-{
-    assert(channel->at < channel->op->count);
-    const uint64_t left = channel->op->count - channel->at;
-    return left < HORON_MPI_COUNT_MAX ? left : HORON_MPI_COUNT_MAX;
-}
-
 static horon_status_t launch_piece(struct horon_mpi_channel *channel, struct horon_error *error)
 {
     const struct horon_verb_row *row = horon_verb_of(&channel->op->agreed);
-    const uint64_t count = next_piece(channel);
+    assert(channel->at < channel->op->count);
+    const int count = horon_mpi_piece_of(channel->op->count - channel->at);
     const size_t at = (size_t)channel->at * channel->element_bytes;
     const char *in = channel->in ? channel->in + at : NULL;
     char *out = channel->out ? channel->out + at : NULL;
-    channel->at += count;
+    channel->at += (uint64_t)count;
     if (!horon_verb_reduces(row))
-        return launch_bcast(channel, out, (int)count, error);
-    return launch_reduce(channel, in, out, (int)count,
+        return launch_bcast(channel, out, count, error);
+    return launch_reduce(channel, in, out, count,
                          horon_verb_is_rooted(row) ? channel->op->agreed.root : -1, error);
 }
 
@@ -238,13 +228,12 @@ static horon_status_t launch_share(struct horon_mpi_channel *channel, struct hor
     int rank = 0;
     while (channel->give_at[rank + 1] <= channel->at)
         rank++;
-    const uint64_t left = channel->give_at[rank + 1] - channel->at;
-    const uint64_t count = left < HORON_MPI_COUNT_MAX ? left : HORON_MPI_COUNT_MAX;
+    const int count = horon_mpi_piece_of(channel->give_at[rank + 1] - channel->at);
     const size_t element = channel->element_bytes;
     const uint64_t inside = channel->at - channel->give_at[rank];
     const char *in = channel->in + channel->at * element;
-    channel->at += count;
-    return launch_reduce(channel, in, channel->out + inside * element, (int)count, rank, error);
+    channel->at += (uint64_t)count;
+    return launch_reduce(channel, in, channel->out + inside * element, count, rank, error);
 }
 
 static horon_status_t launch_cut(struct horon_mpi_channel *channel, struct horon_error *error)
