@@ -23,32 +23,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LINE_BYTES 2048    /* of a line, with a final 0 */
-#define END_MS 1000        /* for the last answer; an exit is not kept from ending */
-#define SLICE_NS 50000000u /* between two questions whether to go on */
-
-/* @return OK, the socket can be read | ERR_TIMEOUT | ERR_CANCELLED | ERR_SYSTEM */
-static horon_status_t wait_for_answer(const struct horon_space *space, struct horon_error *error)
-{
-    struct pollfd socket = {.fd = space->fd, .events = POLLIN};
-    for (;;) {
-        const uint64_t now = horon_clock_ns();
-        const uint64_t left = now < space->deadline_ns ? space->deadline_ns - now : 0;
-        const uint64_t slice = left < SLICE_NS ? left : SLICE_NS;
-        const struct timespec timeout = {.tv_nsec = (long)slice};
-        const int ready = ppoll(&socket, 1, &timeout, NULL);
-        if (ready > 0)
-            return HORON_OK;
-        if (ready < 0 && errno != EINTR)
-            return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno,
-                                         "the launcher's socket, PMI_FD=%d", space->fd);
-        if (space->goes_on && !space->goes_on(space->arg))
-            return horon_error_set(error, HORON_ERR_CANCELLED,
-                                   "interrupted while waiting for the launcher (PMI)");
-        if (left == 0)
-            return horon_error_set(error, HORON_ERR_TIMEOUT, "the launcher does not answer (PMI)");
-    }
-}
+#define LINE_BYTES 2048 /* of a line, with a final 0 */
+#define END_MS 1000     /* for the last answer; an exit is not kept from ending */
 
 /* One line, without its end, and nothing behind it: MPI may talk over this socket, too. */
 static horon_status_t read_line(const struct horon_space *space, char line[LINE_BYTES],
@@ -56,7 +32,7 @@ static horon_status_t read_line(const struct horon_space *space, char line[LINE_
 {
     size_t used = 0;
     while (used == 0 || line[used - 1] != '\n') {
-        const horon_status_t status = wait_for_answer(space, error);
+        const horon_status_t status = horon_space_wait(space, space->fd, POLLIN, error);
         if (status != HORON_OK)
             return status;
         if (used == LINE_BYTES)

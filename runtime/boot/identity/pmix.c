@@ -25,8 +25,7 @@
 #include <unistd.h>
 
 #define LIBRARY "libpmix.so.2"
-#define SLICE_NS 50000000u /* between two questions whether to go on */
-#define PAUSE_NS 2000000   /* before the launcher is asked again */
+#define PAUSE_NS 2000000 /* before the launcher is asked again */
 
 /* ---- as in pmix_common.h -------------------------------------------------------------------- */
 
@@ -218,26 +217,15 @@ static struct answer *begin_answer(const struct horon_space *space, int rank, co
     return answer;
 }
 
-/* @return OK | ERR_TIMEOUT | ERR_CANCELLED */
-static horon_status_t may_wait(const struct horon_space *space, struct horon_error *error)
-{
-    if (space->goes_on && !space->goes_on(space->arg))
-        return horon_error_set(error, HORON_ERR_CANCELLED,
-                               "interrupted while waiting for the launcher (PMIx)");
-    if (horon_clock_ns() >= space->deadline_ns)
-        return horon_error_set(error, HORON_ERR_TIMEOUT, "the launcher does not answer (PMIx)");
-    return HORON_OK;
-}
-
-/* With its lock. @return OK, it has come | as may_wait() */
+/* With its lock. @return OK, it has come | as horon_space_may_wait() */
 static horon_status_t wait_for_answer(const struct horon_space *space, struct answer *answer,
                                       struct horon_error *error)
 {
     while (!answer->there) {
-        const horon_status_t status = may_wait(space, error);
+        const horon_status_t status = horon_space_may_wait(space, error);
         if (status != HORON_OK)
             return status;
-        uint64_t until = horon_clock_ns() + SLICE_NS;
+        uint64_t until = horon_clock_ns() + HORON_SPACE_SLICE_NS;
         until = until < space->deadline_ns ? until : space->deadline_ns;
         const struct timespec then = {.tv_sec = (time_t)(until / 1000000000u),
                                       .tv_nsec = (long)(until % 1000000000u)};
@@ -296,7 +284,7 @@ static horon_status_t pmix_await(struct horon_space *space, int rank, const char
         const horon_status_t asked = ask(space, rank, key, false, value, error);
         if (asked != HORON_AGAIN)
             return asked;
-        status = may_wait(space, error);
+        status = horon_space_may_wait(space, error);
         nanosleep(&pause, NULL);
     }
     return status;

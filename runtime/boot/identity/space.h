@@ -66,4 +66,15 @@ extern const struct horon_space_calls horon_space_pmi;
 /** Of one that serves PMIx, as Open MPI's mpirun and Slurm do. */
 extern const struct horon_space_calls horon_space_pmix;
 
+/* ---- space.c: waiting, for all of them ---- */
+
+#define HORON_SPACE_SLICE_NS 50000000u /* between two questions whether to go on */
+
+/** @return OK | ERR_TIMEOUT | ERR_CANCELLED */
+horon_status_t horon_space_may_wait(const struct horon_space *space, struct horon_error *error);
+
+/** @return OK, the socket has one of these events of poll() | ERR_SYSTEM | as above */
+horon_status_t horon_space_wait(const struct horon_space *space, int fd, short events,
+                                struct horon_error *error);
+
 #endif

@@ -28,7 +28,8 @@ static void open_line(struct line *line, const char *answers)
     int ends[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
     *line = (struct line){.launcher = ends[1],
-                          .pmi = {.fd = ends[0],
+                          .pmi = {.calls = &horon_space_pmi,
+                                  .fd = ends[0],
                                   .name = "kvs_1",
                                   .deadline_ns = horon_clock_deadline(horon_clock_ns(), 10000)}};
     const size_t bytes = strlen(answers);
