@@ -7,7 +7,11 @@
  * wait, it is waited for again where nobody else is needed for that.
  *
  * The launcher's processes talk to each other as safely as they do for MPI: what can read that can
- * read the key. A key that the user gave does not travel.
+ * read the key. A key that the user gave does not travel. Where the space is public, as Horovod's
+ * is, anybody that reaches the server could read a key, or leave an invitation of their own. So
+ * ranks of one host take no key from there, and meet at the loopback by that of their user; those
+ * of several hosts have nothing better, unless the user gives one, and are as safe as Horovod's
+ * own.
  */
 #include "boot/identity/meeting.h"
 
@@ -22,8 +26,23 @@
 
 #define NAME "horon"
 #define VERSION "1"
-#define NO_KEY "-" /* rank 0 was given one */
+#define NO_KEY "-"   /* rank 0 was given one */
+#define USER_KEY "." /* all ranks are of one host and one user, whose key they have */
 #define KEY_BYTES 32
+
+static bool is_on_one_host(const struct horon_identity *id)
+{
+    return id->local_size == id->size;
+}
+
+/* @return what stands in the place of a key; NULL: a fresh one */
+static const char *stand_in(const struct horon_identity *id, const struct horon_space *space,
+                            bool has_key)
+{
+    if (has_key)
+        return NO_KEY;
+    return space->calls->is_public && is_on_one_host(id) ? USER_KEY : NULL;
+}
 
 /* One of the row PORT_RANGE that is free now; the next ones may be tried, too. */
 static horon_status_t find_port(const char *range, int *port_out, struct horon_error *error)
@@ -54,7 +73,7 @@ static horon_status_t write_addresses(const struct horon_identity *id,
                                       size_t text_bytes, struct horon_error *error)
 {
     struct horon_addresses here;
-    const bool all_here = id->local_size == id->size;
+    const bool all_here = is_on_one_host(id);
     int port = 0;
     horon_status_t status =
         horon_addresses_of_machine(all_here ? "" : config->interfaces, all_here, &here, error);
@@ -84,13 +103,14 @@ static horon_status_t write_key(char text[2 * KEY_BYTES + 1], struct horon_error
 static horon_status_t invite(const struct horon_identity *id, const struct horon_config *config,
                              struct horon_space *space, bool has_key, struct horon_error *error)
 {
-    char value[HORON_SPACE_VALUE_BYTES], fresh[2 * KEY_BYTES + 1] = NO_KEY;
+    char value[HORON_SPACE_VALUE_BYTES], fresh[2 * KEY_BYTES + 1];
     char addresses[HORON_SPACE_VALUE_BYTES - sizeof fresh - sizeof VERSION];
-    horon_status_t status = has_key ? HORON_OK : write_key(fresh, error);
+    const char *other = stand_in(id, space, has_key);
+    horon_status_t status = other ? HORON_OK : write_key(fresh, error);
     if (status == HORON_OK)
         status = write_addresses(id, config, addresses, sizeof addresses, error);
     if (status == HORON_OK) {
-        snprintf(value, sizeof value, VERSION ",%s,%s", fresh, addresses);
+        snprintf(value, sizeof value, VERSION ",%s,%s", other ? other : fresh, addresses);
         status = space->calls->put(space, NAME, value, error);
     }
     explicit_bzero(value, sizeof value);
@@ -104,7 +124,7 @@ static horon_status_t await_invitation(const struct horon_identity *id, struct h
                                        struct horon_error *error)
 {
     const horon_status_t status = space->calls->await(space, 0, NAME, value, error);
-    if (status != HORON_ERR_TIMEOUT)
+    if (status != HORON_ERR_TIMEOUT || space->calls->is_public)
         return status;
     return horon_error_set(error, status,
                            "not all of the %d processes that the launcher started have come: each "
@@ -130,29 +150,39 @@ static horon_status_t meet(const struct horon_identity *id, const struct horon_c
     return status;
 }
 
+static horon_status_t no_invitation(struct horon_error *error)
+{
+    return horon_error_set(
+        error, HORON_ERR_PROTO,
+        "what rank 0 has left with the launcher makes no sense: is it of another "
+        "version of horon?");
+}
+
 /* @param value what rank 0 has put; it is cut into pieces */
-static horon_status_t accept_invitation(struct horon_identity *id, char *value,
-                                        char key[HORON_KEY_TEXT_BYTES], struct horon_error *error)
+static horon_status_t accept_invitation(struct horon_identity *id, const struct horon_space *space,
+                                        char *value, char key[HORON_KEY_TEXT_BYTES],
+                                        struct horon_error *error)
 {
     char *fresh = value + strlen(VERSION ",");
     char *addresses = strchr(fresh, ',');
     struct horon_addresses places;
+    const bool has_key = key[0] != 0;
+    const char *other = stand_in(id, space, has_key);
     if (strncmp(value, VERSION ",", strlen(VERSION ",")) != 0 || !addresses ||
-        !horon_addresses_read(addresses + 1, &places) ||
+        !horon_addresses_read(addresses + 1, &places) || places.count == 0 ||
         strlen(addresses) >= sizeof id->store - strlen("tcp://"))
-        return horon_error_set(error, HORON_ERR_PROTO,
-                               "what rank 0 has left with the launcher makes no sense: is it of "
-                               "another version of horon?");
+        return no_invitation(error);
     *addresses++ = 0;
     const bool is_given = strcmp(fresh, NO_KEY) == 0;
-    if (is_given != (key[0] != 0))
+    if (is_given != has_key)
         return horon_error_set(error, HORON_ERR_CONFIG,
                                "%s has a job key, and %s has none: set HORON_JOB_KEY or "
                                "HORON_JOB_KEY_FILE on all ranks, or on none",
                                is_given ? "rank 0" : "this rank",
                                is_given ? "this rank" : "rank 0");
-    assert(is_given || strlen(fresh) < HORON_KEY_TEXT_BYTES);
-    if (!is_given)
+    if (other ? strcmp(fresh, other) != 0 : strlen(fresh) != 2 * KEY_BYTES)
+        return no_invitation(error);
+    if (!other)
         snprintf(key, HORON_KEY_TEXT_BYTES, "%s", fresh);
     snprintf(id->store, sizeof id->store, "tcp://%s", addresses);
     id->port_scan = HORON_PORT_SCAN;
@@ -187,7 +217,7 @@ horon_status_t horon_meeting_hold(struct horon_identity *id, const struct horon_
         status = horon_error_set(error, HORON_ERR_SYSTEM,
                                  "rank 0 has left nothing with the launcher: did it fail?");
     if (status == HORON_OK)
-        status = accept_invitation(id, value, key, error);
+        status = accept_invitation(id, space, value, key, error);
     explicit_bzero(value, sizeof value);
     return status;
 }

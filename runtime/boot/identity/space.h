@@ -38,6 +38,8 @@ struct horon_space_calls {
     const char *name;    /* of the protocol */
     bool begins_at_open; /* the launcher hears of this process then, not by the first put() */
     bool waits_for_one;  /* await() waits for its rank alone, and may be called again */
+    bool is_public;      /* strangers can read it, and write: also await() says what to do if it
+                            was in vain */
     /** Finds the space. @return OK | ERR_CONFIG, there is no way to it; the text says what to set |
      * as above */
     horon_status_t (*open)(struct horon_space *space, struct horon_error *error);
