@@ -9,6 +9,7 @@
 #ifndef HORON_BOOT_SPACE_H
 #define HORON_BOOT_SPACE_H
 
+#include "address.h"
 #include "status.h"
 
 #include <stdbool.h>
@@ -23,23 +24,27 @@ struct horon_space_calls;
 struct horon_space {
     const struct horon_space_calls *calls;
     int fd;                     /* PMI-1: the launcher's, of PMI_FD; stays open */
+    const char *server;         /* Horovod's: HOST:PORT */
+    uint64_t job;               /* likewise: keeps jobs of one launch apart */
     int rank;                   /* of this process among those that were started */
     uint64_t deadline_ns;       /* of all that waits */
     bool (*goes_on)(void *arg); /* asked now and then while it waits; NULL: nobody is */
     void *arg;
-    void *library;  /* PMIx: of dlopen(), and never closed */
-    char name[256]; /* set by open() */
+    void *library;                    /* PMIx: of dlopen(), and never closed */
+    char name[256];                   /* set by open() */
+    struct horon_addresses addresses; /* likewise, of the server */
 };
 
 /** Keys and values have no blanks. Those that wait return ERR_TIMEOUT, or ERR_CANCELLED if it is
  * not to go on; all return ERR_SYSTEM if the launcher is gone, and ERR_PROTO if its answer makes no
  * sense. */
 struct horon_space_calls {
-    const char *name;    /* of the protocol */
-    bool begins_at_open; /* the launcher hears of this process then, not by the first put() */
-    bool waits_for_one;  /* await() waits for its rank alone, and may be called again */
-    bool is_public;      /* strangers can read it, and write: also await() says what to do if it
-                            was in vain */
+    const char *name;      /* of the protocol */
+    bool begins_at_open;   /* the launcher hears of this process then, not by the first put() */
+    bool waits_for_one;    /* await() waits for its rank alone, and may be called again */
+    bool is_public;        /* strangers can read it, and write: also await() says what to do if it
+                              was in vain */
+    bool tells_jobs_apart; /* of some of the launch's processes each */
     /** Finds the space. @return OK | ERR_CONFIG, there is no way to it; the text says what to set |
      * as above */
     horon_status_t (*open)(struct horon_space *space, struct horon_error *error);
@@ -67,6 +72,8 @@ struct horon_space_calls {
 extern const struct horon_space_calls horon_space_pmi;
 /** Of one that serves PMIx, as Open MPI's mpirun and Slurm do. */
 extern const struct horon_space_calls horon_space_pmix;
+/** Of Horovod's: its rendezvous server. */
+extern const struct horon_space_calls horon_space_horovod;
 
 /* ---- space.c: waiting, for all of them ---- */
 
