@@ -185,18 +185,27 @@ static horon_status_t meet(struct horon_joining *j, char *key_text, struct horon
 {
     struct horon_space space = {.calls = j->id.space,
                                 .fd = j->id.pmi_fd,
+                                .server = j->id.server,
+                                .job = j->id.job,
                                 .rank = j->id.rank,
                                 .deadline_ns = j->deadline_ns,
                                 .goes_on = goes_on,
                                 .arg = j};
     horon_status_t status = HORON_ERR_CONFIG;
-    if (j->config->ranks[0])
+    const bool has_key = key_text[0] != 0;
+    if (j->config->ranks[0] && !space.calls->tells_jobs_apart)
         horon_error_set(error, status,
                         "HORON_RANKS is set, and ranks started by %s then do not know where to "
                         "meet: set HORON_STORE=tcp://HOST:PORT with an address of rank 0",
                         j->id.source);
     else
         status = horon_meeting_hold(&j->id, j->config, &space, key_text, error);
+    if (status == HORON_OK && !has_key && key_text[0] && space.calls->is_public && j->id.rank == 0)
+        HORON_LOG_WARN(j->log,
+                       "the job key was told to the ranks by Horovod's rendezvous server at %s, "
+                       "which authenticates nobody: whatever reaches it can join this job; set "
+                       "HORON_JOB_KEY_FILE",
+                       space.server);
     /* without a way to the space the store is where the variables say */
     return status == HORON_ERR_CONFIG && !space.name[0] && j->id.store[0] ? HORON_OK : status;
 }
@@ -225,10 +234,10 @@ static horon_status_t join(struct horon_joining *j, int rank, int size, struct h
     if (status == HORON_OK && !knows_store)
         status = horon_joined_before(&j->id, &j->boot->fds, error);
     if (status == HORON_OK)
-        horon_joining_report_identity(j);
-    if (status == HORON_OK)
         status = horon_job_key_init(j->boot->key, key_text, strlen(key_text), error);
     explicit_bzero(key_text, sizeof key_text);
+    if (status == HORON_OK)
+        horon_joining_report_identity(j);
     if (status == HORON_OK)
         status = open_store(j, error);
     if (status != HORON_OK) { /* before anybody else knows of this rank */

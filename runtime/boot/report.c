@@ -17,10 +17,10 @@ void horon_joining_report_identity(const struct horon_joining *j)
                                     : "");
     /* the key itself is nobody's to read */
     HORON_LOG_DEBUG(j->log, "the job key comes from %s",
-                    j->config->job_key[0]        ? "HORON_JOB_KEY"
-                    : j->config->job_key_file[0] ? "HORON_JOB_KEY_FILE"
-                    : id->told                   ? "rank 0, through the launcher"
-                                                 : "nowhere: there is none");
+                    j->config->job_key[0]             ? "HORON_JOB_KEY"
+                    : j->config->job_key_file[0]      ? "HORON_JOB_KEY_FILE"
+                    : id->told && j->boot->key->given ? "rank 0, through the launcher"
+                                                      : "nowhere: there is none");
 }
 
 void horon_joining_report_links(const struct horon_joining *j)

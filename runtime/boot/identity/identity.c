@@ -7,10 +7,10 @@
  *
  * Only horonrun says where the store is. For the others rank 0 serves where it says in the
  * launcher's key-value space (meeting.c), if that has one, or at an address that every rank can
- * derive: MASTER_ADDR, if it is set; else Horovod's rendezvous address, loopback if the
- * launcher says that all ranks are on this machine, or the first node of Slurm's allocation. The
- * port is MASTER_PORT, or is made of the job's name; and the next few, for it may be taken. A space
- * of PMIx takes tens of milliseconds to ask, and is left alone where the loopback does.
+ * derive: MASTER_ADDR, if it is set; else loopback if the launcher says that all ranks are on this
+ * machine, or the first node of Slurm's allocation. The port is MASTER_PORT, or is made of the
+ * job's name; and the next few, for it may be taken. A space of PMIx takes tens of milliseconds to
+ * ask, and is left alone where the loopback does.
  */
 #include "boot/identity/identity.h"
 #include "boot/identity/space.h"
@@ -37,12 +37,12 @@ struct launcher {
     const char *size[5];
     const char *local_rank[3];
     const char *local_size[3];
-    const char *job[4];         /* all that are set, together, name the job */
-    const char *nodes;          /* the number of its hosts: one tells local_size, if nothing does */
-    const char *address, *port; /* of the store, if MASTER_ADDR and MASTER_PORT are not set */
-    const char *pmi;            /* the descriptor of its key-value space, if that is PMI's */
-    bool pmix;                  /* it may have one of PMIx */
-    bool lenient;               /* one of rank and size alone means nothing */
+    const char *job[4];        /* all that are set, together, name the job */
+    const char *nodes;         /* the number of its hosts: one tells local_size, if nothing does */
+    const char *pmi;           /* the descriptor of its key-value space, if that is PMI's */
+    const char *server, *port; /* of that space, if it is Horovod's */
+    bool pmix;                 /* it may have one of PMIx */
+    bool lenient;              /* one of rank and size alone means nothing */
 };
 
 static const struct launcher launchers[] = {
@@ -69,7 +69,8 @@ static const struct launcher launchers[] = {
      .size = {"HOROVOD_SIZE"},
      .local_rank = {"HOROVOD_LOCAL_RANK"},
      .local_size = {"HOROVOD_LOCAL_SIZE"},
-     .address = "HOROVOD_GLOO_RENDEZVOUS_ADDR",
+     .job = {"HOROVOD_GLOO_RENDEZVOUS_PORT"}, /* the address may be another on each host */
+     .server = "HOROVOD_GLOO_RENDEZVOUS_ADDR",
      .port = "HOROVOD_GLOO_RENDEZVOUS_PORT"},
     {.name = "PMI",
      .rank = {"PMI_RANK"},
@@ -187,16 +188,16 @@ static bool first_node(const char *list, char *node, size_t node_bytes)
 }
 
 /* Where all ranks can look for rank 0, without a word from it. */
-static bool derive_host(struct horon_identity *identity, const struct launcher *launcher,
-                        horon_environment_fn get, char *host, size_t host_bytes)
+static bool derive_host(struct horon_identity *identity, horon_environment_fn get, char *host,
+                        size_t host_bytes)
 {
     static const char *const lists[] = {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST",
                                         "SLURM_NODELIST", NULL};
-    const char *const variables[] = {"MASTER_ADDR", launcher->address, NULL};
-    const struct variable address = look_any(get, variables), list = look_any(get, lists);
-    if (address.value) {
-        identity->host_origin = address.name;
-        return (size_t)snprintf(host, host_bytes, "%s", address.value) < host_bytes;
+    const char *address = look(get, "MASTER_ADDR");
+    const struct variable list = look_any(get, lists);
+    if (address) {
+        identity->host_origin = "MASTER_ADDR";
+        return (size_t)snprintf(host, host_bytes, "%s", address) < host_bytes;
     }
     if (identity->local_size == identity->size) {
         snprintf(host, host_bytes, "127.0.0.1");
@@ -209,11 +210,11 @@ static bool derive_host(struct horon_identity *identity, const struct launcher *
 static horon_status_t derive_store(struct horon_identity *identity, const struct launcher *launcher,
                                    horon_environment_fn get, struct horon_error *error)
 {
-    const char *const ports[] = {"MASTER_PORT", launcher->port, NULL};
+    const char *const ports[] = {"MASTER_PORT", NULL};
     char host[200];
     int port = 0;
     const uint64_t mark = job_mark(launcher, get);
-    const bool known = derive_host(identity, launcher, get, host, sizeof host);
+    const bool known = derive_host(identity, get, host, sizeof host);
     horon_status_t status = known ? read_number(get, ports, 1, 65535, &port, error) : HORON_OK;
     if (status != HORON_OK)
         return status;
@@ -267,6 +268,32 @@ static void note_space(struct horon_identity *identity, const struct launcher *l
     }
 }
 
+/* Horovod's, whose address says nothing of where rank 0 is: with it there is no other way. */
+static horon_status_t note_server(struct horon_identity *identity, const struct launcher *launcher,
+                                  horon_environment_fn get, struct horon_error *error)
+{
+    const char *host = launcher->server ? look(get, launcher->server) : NULL;
+    const char *const ports[] = {launcher->port, NULL};
+    int port = 0;
+    if (!host || look(get, "MASTER_ADDR"))
+        return HORON_OK;
+    const horon_status_t status = read_number(get, ports, 1, 65535, &port, error);
+    if (status != HORON_OK)
+        return status;
+    if (port == 0)
+        return horon_error_set(error, HORON_ERR_CONFIG, "%s is set (%s) but %s is not",
+                               launcher->server, host, launcher->port);
+    const bool bare_v6 = strchr(host, ':') && host[0] != '[';
+    const int bytes = snprintf(identity->server, sizeof identity->server,
+                               bare_v6 ? "[%s]:%d" : "%s:%d", host, port);
+    if (bytes < 0 || bytes >= HORON_ADDRESS_TEXT_BYTES)
+        return horon_error_set(error, HORON_ERR_CONFIG, "%s is too long to be an address",
+                               launcher->server);
+    identity->space = &horon_space_horovod;
+    identity->job = job_mark(launcher, get);
+    return HORON_OK;
+}
+
 static horon_status_t take_store(struct horon_identity *identity, const struct launcher *launcher,
                                  const char *store, horon_environment_fn get,
                                  struct horon_error *error)
@@ -277,6 +304,9 @@ static horon_status_t take_store(struct horon_identity *identity, const struct l
         snprintf(identity->store, sizeof identity->store, "%s", store);
         return HORON_OK;
     }
+    const horon_status_t noted = note_server(identity, launcher, get, error);
+    if (noted != HORON_OK || identity->space)
+        return noted;
     note_space(identity, launcher, get);
     if (launcher != &launchers[0] || look(get, "MASTER_ADDR")) {
         const horon_status_t status = derive_store(identity, launcher, get, error);

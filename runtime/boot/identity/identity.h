@@ -30,6 +30,7 @@ struct horon_identity {
                       ports to look at, see store/store.h; else 0 */
     const struct horon_space_calls *space; /* the launcher's, which tells it (meeting.h), or NULL */
     int pmi_fd;                            /* of that space, if it is PMI's */
+    char server[HORON_CONFIG_TEXT_BYTES];  /* likewise, if it is Horovod's: HOST:PORT */
     bool told;                             /* it has; and the job key, if the user gave none */
     uint64_t job;       /* tells jobs at one address apart, the same on all ranks; 0: not needed */
     const char *source; /* "horonrun", "Slurm", ...; static */

@@ -20,6 +20,7 @@
 
 #include <cmocka.h>
 
+#define TRIES 4
 #define OK(bytes) "HTTP/1.0 200 OK\r\nContent-Length: " #bytes "\r\n\r\n"
 #define NOTHING "HTTP/1.0 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 #define SILENT "silent" /* it answers nothing, and keeps the connection */
@@ -162,6 +163,59 @@ static void test_horovod_answers_may_come_in_pieces_or_without_length(void **sta
     }
 }
 
+static void test_horovod_what_is_no_answer_is_asked_for_again_then_told(void **state)
+{
+    static char endless[3 * HORON_HTTP_HEAD_BYTES_MAX] = "HTTP/1.0 200 OK\r\n\r\n";
+    static const struct {
+        const char *answer, *told;
+        horon_status_t status;
+    } cases[] = {
+        {"HTTP/1.0 500 Oh\r\nContent-Length: 0\r\n\r\n", "the error 500", HORON_ERR_SYSTEM},
+        {"", "before it answered", HORON_ERR_SYSTEM},
+        {"HTTP/1.0 200 O", "before its answer was whole", HORON_ERR_SYSTEM},
+        {OK(9) "1,-", "before its answer was whole", HORON_ERR_SYSTEM},
+        {"SSH-2.0-OpenSSH_9.2\r\n", "is not HTTP", HORON_ERR_PROTO},
+        {OK(1024), "with 1024 bytes", HORON_ERR_PROTO},
+        {OK(999999999999999), "with 999999999999999 bytes", HORON_ERR_PROTO},
+        {OK(9999999999999999), "is not HTTP", HORON_ERR_PROTO},
+        {endless, "without end", HORON_ERR_PROTO},
+    };
+    struct server server;
+    struct horon_error error;
+    char value[HORON_SPACE_VALUE_BYTES];
+    (void)state;
+    memset(endless + strlen(endless), 'x', sizeof endless - 1 - strlen(endless));
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const char *const always[] = {cases[i].answer, NULL};
+        const char *const once[] = {cases[i].answer, OK(1) "v", NULL};
+        print_message("%s\n", cases[i].told);
+        assert_int_equal(get_first(always, 0, &server, value, &error), cases[i].status);
+        assert_int_equal(server.asked, TRIES);
+        assert_non_null(strstr(error.text, cases[i].told));
+        assert_non_null(strstr(error.text, server.place));
+        assert_non_null(strstr(error.text, "HOROVOD_GLOO_RENDEZVOUS_ADDR"));
+        assert_int_equal(get_first(once, 0, &server, value, &error), HORON_OK);
+        assert_int_equal(server.asked, 2);
+    }
+}
+
+static void test_horovod_that_is_gone_or_unknown_is_named(void **state)
+{
+    struct horon_space space = {.calls = &horon_space_horovod, .server = "127.0.0.1:1"};
+    struct horon_error error;
+    char value[HORON_SPACE_VALUE_BYTES];
+    (void)state;
+    space.deadline_ns = horon_clock_deadline(horon_clock_ns(), 20000);
+    assert_int_equal(space.calls->open(&space, &error), HORON_OK);
+    assert_int_equal(space.calls->get(&space, 0, "k", value, &error), HORON_ERR_SYSTEM);
+    assert_non_null(strstr(error.text, "127.0.0.1:1"));
+    assert_non_null(strstr(error.text, "refused"));
+    assert_non_null(strstr(error.text, "HORON_STORE"));
+    space.server = "host.invalid:7";
+    assert_int_equal(space.calls->open(&space, &error), HORON_ERR_CONFIG);
+    assert_non_null(strstr(error.text, "host.invalid"));
+}
+
 static bool never(void *arg)
 {
     (*(int *)arg)++;
@@ -217,6 +271,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_horovod_asks_in_a_scope_of_the_job),
         cmocka_unit_test(test_horovod_answers_may_come_in_pieces_or_without_length),
+        cmocka_unit_test(test_horovod_what_is_no_answer_is_asked_for_again_then_told),
+        cmocka_unit_test(test_horovod_that_is_gone_or_unknown_is_named),
         cmocka_unit_test(test_horovod_waits_no_longer_than_it_may),
         cmocka_unit_test(test_horovod_awaits_what_comes_later),
     };

@@ -254,7 +254,17 @@ static const struct good goods[] = {
      1,
      3,
      "Horovod",
-     "tcp://10.1.2.3:4321",
+     "", /* its server tells it */
+     false},
+    {{"HOROVOD_RANK=1", "HOROVOD_SIZE=3", "HOROVOD_GLOO_RENDEZVOUS_ADDR=10.1.2.3",
+      "HOROVOD_GLOO_RENDEZVOUS_PORT=4321", "MASTER_ADDR=m", "MASTER_PORT=7"},
+     "",
+     1,
+     3,
+     -1,
+     -1,
+     "Horovod",
+     "tcp://m:7",
      true},
     /* half of one launcher's variables, all of another's */
     {{"WORLD_SIZE=4", "SLURM_PROCID=1", "SLURM_NTASKS=4", "MASTER_ADDR=m", "MASTER_PORT=7"},
@@ -334,7 +344,12 @@ static const struct bad bads[] = {
      "HORON_STORE"},
     {{"SLURM_PROCID=0", "SLURM_NTASKS=2", "SLURM_JOB_ID=1"}, "MASTER_ADDR"},
     {{"HOROVOD_RANK=0"}, "HOROVOD_SIZE"},
-    {{"HOROVOD_RANK=0", "HOROVOD_SIZE=2", "HOROVOD_GLOO_RENDEZVOUS_ADDR=a"}, "MASTER_PORT"},
+    {{"HOROVOD_RANK=0", "HOROVOD_SIZE=2", "HOROVOD_GLOO_RENDEZVOUS_ADDR=a"},
+     "HOROVOD_GLOO_RENDEZVOUS_PORT"},
+    {{"HOROVOD_RANK=0", "HOROVOD_SIZE=2", "HOROVOD_GLOO_RENDEZVOUS_ADDR=a",
+      "HOROVOD_GLOO_RENDEZVOUS_PORT=x"},
+     "HOROVOD_GLOO_RENDEZVOUS_PORT=x"},
+    {{"HOROVOD_RANK=0", "HOROVOD_SIZE=2"}, "MASTER_ADDR"},
 };
 
 static void test_identity_half_or_absurd_is_named(void **state)
@@ -353,6 +368,9 @@ static void test_identity_half_or_absurd_is_named(void **state)
 static void test_identity_space_of_the_launcher_is_noted(void **state)
 {
 #define MPIRUN "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=4", "PMIX_NAMESPACE=n", "PMIX_RANK=1"
+#define HOROVODRUN                                                                                 \
+    "HOROVOD_RANK=1", "HOROVOD_SIZE=2", "HOROVOD_GLOO_RENDEZVOUS_ADDR=a",                          \
+        "HOROVOD_GLOO_RENDEZVOUS_PORT=7"
 #define SRUN "SLURM_PROCID=1", "SLURM_NTASKS=4", "SLURM_JOB_ID=9", "SLURM_NODELIST=a[1-2]"
     static const struct {
         const char *variables[VARIABLES_MAX];
@@ -373,7 +391,11 @@ static void test_identity_space_of_the_launcher_is_noted(void **state)
         {{"PMI_RANK=1", "PMI_SIZE=2", "PMI_FD=7"}, &horon_space_pmi, false},
         {{"PMI_RANK=1", "PMI_SIZE=2", "PMI_FD=7", "PMI_JOBID=7.0", "SLURM_NODELIST=a"}, NULL, true},
         {{"PMI_RANK=1", "PMI_SIZE=2", "PMI_FD=7", "MASTER_ADDR=a", "MASTER_PORT=1"}, NULL, false},
+        {{HOROVODRUN}, &horon_space_horovod, true},
+        {{HOROVODRUN, "HOROVOD_LOCAL_SIZE=2"}, &horon_space_horovod, true},
+        {{HOROVODRUN, "MASTER_ADDR=a", "MASTER_PORT=1"}, NULL, true},
     };
+#undef HOROVODRUN
 #undef MPIRUN
 #undef SRUN
     (void)state;
@@ -387,6 +409,30 @@ static void test_identity_space_of_the_launcher_is_noted(void **state)
         assert_int_equal(ask(cases[i].variables, "tcp://b:3", &identity, &error), HORON_OK);
         assert_null(identity.space);
     }
+}
+
+static void test_identity_server_of_horovod_is_told_with_its_port(void **state)
+{
+    static const char *const cases[][2] = {{"HOROVOD_GLOO_RENDEZVOUS_ADDR=10.1.2.3", "10.1.2.3:7"},
+                                           {"HOROVOD_GLOO_RENDEZVOUS_ADDR=fe80::1", "[fe80::1]:7"},
+                                           {"HOROVOD_GLOO_RENDEZVOUS_ADDR=[::1]", "[::1]:7"}};
+    static char longest[300] = "HOROVOD_GLOO_RENDEZVOUS_ADDR=";
+    struct horon_identity identity;
+    struct horon_error error;
+    const char *variables[] = {"HOROVOD_RANK=1", "HOROVOD_SIZE=2", NULL,
+                               "HOROVOD_GLOO_RENDEZVOUS_PORT=7", NULL};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        variables[2] = cases[i][0];
+        assert_int_equal(ask(variables, "", &identity, &error), HORON_OK);
+        assert_string_equal(identity.server, cases[i][1]);
+        assert_string_equal(identity.store, "");
+    }
+    const size_t used = strlen(longest);
+    memset(longest + used, 'a', sizeof longest - 1 - used);
+    variables[2] = longest;
+    assert_int_equal(ask(variables, "", &identity, &error), HORON_ERR_CONFIG);
+    assert_non_null(strstr(error.text, "HOROVOD_GLOO_RENDEZVOUS_ADDR is too long"));
 }
 
 static horon_status_t tell(int rank, int size, const char *store, struct horon_identity *identity)
@@ -448,6 +494,7 @@ int main(void)
         cmocka_unit_test(test_identity_launchers_are_recognised),
         cmocka_unit_test(test_identity_half_or_absurd_is_named),
         cmocka_unit_test(test_identity_space_of_the_launcher_is_noted),
+        cmocka_unit_test(test_identity_server_of_horovod_is_told_with_its_port),
         cmocka_unit_test(test_identity_caller_goes_before_environment),
         cmocka_unit_test(test_identity_half_a_caller_is_refused),
         cmocka_unit_test(test_identity_jobs_of_slurm_differ),
