@@ -84,6 +84,25 @@ static const char *const silent[] = {
     "GLOO_RENDEZVOUS_PORT",
 };
 
+/* What horovodrun sets for all ranks, asked to or not: a user means nothing by it, while the
+ * variable of its server tells that it did. */
+static const char *const from_horovodrun[] = {
+    "CONTROLLER",
+    "CPU_OPERATIONS",
+    "GLOO_IFACE",
+};
+
+/* Set to nothing is not set; likewise below. */
+static bool is_set(const char *name)
+{
+    for (char **entry = environ; entry && *entry; entry++) {
+        const size_t bytes = strcspn(*entry, "=");
+        if (is_called(name, *entry, bytes))
+            return (*entry)[bytes] && (*entry)[bytes + 1];
+    }
+    return false;
+}
+
 /* @param name [name_bytes] with HOROVOD_ */
 static bool is_heeded(const char *name, size_t name_bytes)
 {
@@ -95,6 +114,9 @@ static bool is_heeded(const char *name, size_t name_bytes)
         heeded = rows[i].alias && is_called(rows[i].alias, name, name_bytes);
     for (size_t i = 0; i < sizeof silent / sizeof silent[0] && !heeded; i++)
         heeded = is_called(silent[i], name + before, name_bytes - before);
+    for (size_t i = 0; i < sizeof from_horovodrun / sizeof from_horovodrun[0] && !heeded; i++)
+        heeded = is_called(from_horovodrun[i], name + before, name_bytes - before) &&
+                 is_set("HOROVOD_GLOO_RENDEZVOUS_ADDR");
     return heeded;
 }
 
@@ -106,17 +128,6 @@ static int place_of(const char *name, size_t name_bytes)
         if (is_called(places[i], name + before, name_bytes - before))
             return i;
     return -1;
-}
-
-/* Set to nothing is not set; likewise below. */
-static bool is_set(const char *name)
-{
-    for (char **entry = environ; entry && *entry; entry++) {
-        const size_t bytes = strcspn(*entry, "=");
-        if (is_called(name, *entry, bytes))
-            return (*entry)[bytes] && (*entry)[bytes + 1];
-    }
-    return false;
 }
 
 /* Is @p entry, "NAME=VALUE", what was found? */

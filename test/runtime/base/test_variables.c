@@ -137,6 +137,20 @@ static void test_variables_of_another_place_than_this_rank_has_are_named(void **
     assert_non_null(strstr(text, ", "));
 }
 
+static void test_variables_that_horovodrun_sets_for_all_are_no_wish(void **state)
+{
+    static const char *const names[] = {"HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS",
+                                        "HOROVOD_GLOO_IFACE"};
+    char text[400];
+    (void)state;
+    begin_clean(NULL);
+    for (int i = 0; i < 3; i++)
+        setenv(names[i], "gloo", 1);
+    assert_int_equal(horon_config_unheeded(NULL, text, sizeof text), 3); /* by hand they are */
+    setenv("HOROVOD_GLOO_RENDEZVOUS_ADDR", "10.0.0.1", 1);
+    assert_int_equal(horon_config_unheeded(NULL, text, sizeof text), 0);
+}
+
 #define TEST(name) cmocka_unit_test_setup(name, begin_clean)
 
 int main(void)
@@ -145,6 +159,7 @@ int main(void)
         TEST(test_variables_unknown_are_counted_and_the_first_named),
         TEST(test_variables_of_horovod_that_are_not_heeded_are_named),
         TEST(test_variables_of_another_place_than_this_rank_has_are_named),
+        TEST(test_variables_that_horovodrun_sets_for_all_are_no_wish),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
