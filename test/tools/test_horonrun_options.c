@@ -234,12 +234,18 @@ static void test_options_ignored_ones_are_remembered(void **state)
 {
     struct parsed p;
     (void)state;
-    parse_text(&p, "--cycle-time-ms 5 --gloo -np 2 true");
+    parse_text(&p, "--cycle-time-ms 5 --tcp -np 2 true");
     assert_int_equal(p.status, HORON_OK);
     assert_string_equal(p.options.ignored[0], "--cycle-time-ms");
-    assert_string_equal(p.options.ignored[1], "--gloo");
+    assert_string_equal(p.options.ignored[1], "--tcp");
     assert_null(p.options.ignored[2]);
     assert_int_equal(p.options.np, 2);
+    assert_false(p.options.gloo);
+    horonrun_options_deinit(&p.options);
+    parse_text(&p, "--gloo -np 2 true"); /* horovodrun has it, and here it does something */
+    assert_int_equal(p.status, HORON_OK);
+    assert_true(p.options.gloo);
+    assert_null(p.options.ignored);
     horonrun_options_deinit(&p.options);
 }
 

@@ -347,6 +347,8 @@ static horon_status_t begin(struct job *job, struct horon_error *error)
     if (status == HORON_OK)
         status = make_store(job, key, error);
     if (status == HORON_OK)
+        status = job_gloo_begin(job, error);
+    if (status == HORON_OK)
         status = make_environments(job, key, error);
     explicit_bzero(key, sizeof key);
     if (status != HORON_OK)
@@ -363,6 +365,7 @@ static void deinit(struct job *job)
     for (int i = 0; i < job->host_count; i++)
         job_host_deinit(&job->hosts[i]);
     horonrun_store_destroy(job->store);
+    horonrun_rendezvous_destroy(job->rendezvous);
     horonrun_output_destroy(job->output);
     horonrun_strings_free(job->environment);
     horonrun_strings_free(job->remote_environment);

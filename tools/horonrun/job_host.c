@@ -41,7 +41,8 @@ static void send_work(struct job_host *host)
         horonrun_store_remote_url(job->store, host->seen_as, url);
     else
         horonrun_store_local_url(job->store, url);
-    if (!horonrun_environment_set(environment, "HORON_STORE", url)) {
+    if (!horonrun_environment_set(environment, "HORON_STORE", url) ||
+        !job_gloo_tell(host, environment)) {
         job_fail(job, 1, "out of memory");
         return;
     }

@@ -6,6 +6,7 @@
 #include "channel.h"
 #include "job.h"
 #include "output.h"
+#include "rendezvous.h"
 #include "store.h"
 
 enum job_state {
@@ -69,8 +70,9 @@ struct job {
     bool output_lost; /* our stdout or stderr could not be written */
     struct horonrun_output *output;
     struct horonrun_store *store;
-    struct job_host *hosts; /* [host_count] */
-    int *host_ranks;        /* [host_count] */
+    struct horonrun_rendezvous *rendezvous; /* NULL unless it is asked for (--gloo) */
+    struct job_host *hosts;                 /* [host_count] */
+    int *host_ranks;                        /* [host_count] */
     int host_count, remote_count;
     struct job_rank *ranks; /* [setup->size] */
     int started, exited, failed;
@@ -115,6 +117,14 @@ static inline bool job_host_is_open(const struct job_host *host)
     return host->state == HOST_OPEN || host->state == HOST_ANSWERS;
 }
 void job_host_deinit(struct job_host *host);
+
+/* ---- job_gloo.c ---- */
+
+/** Serves Horovod's rendezvous, if that is asked for. @return OK | as horonrun_rendezvous_create()
+ */
+horon_status_t job_gloo_begin(struct job *job, struct horon_error *error);
+/** Sets what the workers of a host need to know of it. @return false: out of memory */
+bool job_gloo_tell(const struct job_host *host, char ***environment);
 
 /* ---- job_end.c ---- */
 

@@ -10,6 +10,7 @@
 #include "environment.h"
 #include "job.h"
 #include "key.h"
+#include "rendezvous.h"
 #include "spawn.h"
 #include "tree.h"
 
@@ -131,14 +132,18 @@ static horon_status_t check_files(const struct horonrun_options *options,
 {
     struct rlimit files;
     rlim_t agent = 0, own = 0;
+    int size = 0;
     for (size_t i = 0; i < hosts->count; i++) {
         if (hosts->at[i].local)
             agent = FILES_A_RANK * (rlim_t)hosts->at[i].ranks;
         else
             own += FILES_A_HOST;
+        size += hosts->at[i].ranks;
         if (options->output_directory)
             own += 2 * (rlim_t)hosts->at[i].ranks;
     }
+    if (options->gloo)
+        own += (rlim_t)HORONRUN_RENDEZVOUS_CONNECTIONS(size);
     const rlim_t wanted = FILES_BASE + (agent > own ? agent : own);
     if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= wanted)
         return HORON_OK;

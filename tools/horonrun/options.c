@@ -70,6 +70,8 @@ static const struct own_option own_options[] = {
      "ended (3). Ctrl-C: between SIGINT and SIGTERM, too."},
     {"--keep-survivors", KIND_FLAG, AT(keep_survivors), NULL,
      "Let the others go on when a rank fails: those of process sets without it can."},
+    {"--gloo", KIND_FLAG, AT(gloo), NULL,
+     "Serve Horovod's rendezvous, too, for programs that use Horovod itself."},
     {"--verbose", KIND_FLAG, AT(verbose), NULL, "Tell what is being done."},
     {"--check-build -cb", KIND_FLAG, AT(check_build), NULL,
      "Print what this horon can use, and stop."},
@@ -103,7 +105,6 @@ static const struct {
 static const char *const ignorable[] = {
     "--cycle-time-ms=",
     "--disable-cache",
-    "--gloo",
     "--gloo-timeout-seconds=",
     "--hierarchical-allgather",
     "--hierarchical-allreduce",

@@ -18,7 +18,7 @@ struct horonrun_options {
     const char *output_directory;
     long grace_ms;
     enum horonrun_color color;
-    bool verbose, timestamps, no_prefix, keep_survivors;
+    bool verbose, timestamps, no_prefix, keep_survivors, gloo;
     bool check_build, version, help;
     char **settings; /* NULL-ended "NAME=value": rows of the option table, for the ranks */
     char **exports;  /* NULL-ended: "VAR" or "VAR=value" of -x */
