@@ -186,6 +186,23 @@ def test_ssh_sums_cross_the_links():
         assert_only_sshd_left(net)
 
 
+def test_ssh_workers_of_horovod_meet_at_the_rendezvous_of_horonrun():
+    """They ask as Horovod's do: test/tools/test_horonrun_gloo.py has the order of that."""
+    code = 'echo at $HOROVOD_GLOO_RENDEZVOUS_ADDR via $HOROVOD_GLOO_IFACE.; exec "$@"'
+    worker = [sys.executable, "-S", "-E", str(HERE.parent / "tools" / "horovod_worker.py"), "1"]
+    with hosts(3) as net:
+        words = ("--gloo", "--network-interface", "eth0", "sh", "-c", code, "-", *worker)
+        # the interface is one of the hosts', and unknown where this test runs
+        with job(net, *words, slots=(1, 2, 1)) as one:
+            status, out, err = one.end()
+            one.assert_nothing_left()
+        assert status == 0, (out, err)
+        assert out.count("at 10.77.0.1 via eth0.") == 4, out
+        for scope in "global", "local_10.77.0.2", "cross_0":
+            assert f"DELETE /{scope}/1\n" in out, out
+        assert_only_sshd_left(net)
+
+
 def test_ssh_killed_rank_elsewhere_ends_the_job():
     tap.need(SUM_ONCE, "the rank program is not built (SUM_ONCE)")
     with hosts() as net:

@@ -56,8 +56,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, handler=Handler, sizes=None):
-        super().__init__(("127.0.0.1", 0), handler)
+    def __init__(self, handler=Handler, sizes=None, host="127.0.0.1"):
+        super().__init__((host, 0), handler)
         self.port = self.server_address[1]
         self.sizes = sizes or {}
         self.scopes = collections.defaultdict(dict)
@@ -118,3 +118,9 @@ def horovodrun(program, *words, hosts, port, **env):
             )
             for rank in range(size)
         ]
+
+
+if __name__ == "__main__":
+    everywhere = Server(host="")
+    print(everywhere.port, flush=True)
+    everywhere.serve_forever()
