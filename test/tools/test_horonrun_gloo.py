@@ -97,6 +97,11 @@ def test_interface_that_the_user_has_set_stays():
     assert told["HOROVOD_GLOO_IFACE"] == "eth7", told
 
 
+def test_timeout_is_the_one_given():
+    told, _ = variables("-np", "1", "--gloo", "--gloo-timeout-seconds", "77")
+    assert told["HOROVOD_GLOO_TIMEOUT_SECONDS"] == "77", told
+
+
 def test_interface_on_several_hosts_is_the_chosen_one_or_told_to_be_missing():
     with jobs.ssh_that(jobs.RUN_HERE) as (words, _):
         words = (*words, "-H", "localhost:1,node7:1", "--gloo")

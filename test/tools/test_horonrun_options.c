@@ -242,6 +242,17 @@ static void test_options_ignored_ones_are_remembered(void **state)
     assert_int_equal(p.options.np, 2);
     assert_false(p.options.gloo);
     horonrun_options_deinit(&p.options);
+    parse_text(&p, "--gloo-timeout-seconds 5 true"); /* of what is not there */
+    assert_int_equal(p.status, HORON_OK);
+    assert_string_equal(p.options.ignored[0], "--gloo-timeout-seconds");
+    horonrun_options_deinit(&p.options);
+    parse_text(&p, "--gloo --gloo-timeout-seconds=5 true");
+    assert_int_equal(p.options.gloo_timeout_s, 5);
+    assert_null(p.options.ignored);
+    horonrun_options_deinit(&p.options);
+    parse_text(&p, "--gloo --gloo-timeout-seconds 0 true");
+    assert_int_equal(p.status, HORON_ERR_CONFIG);
+    horonrun_options_deinit(&p.options);
     parse_text(&p, "--gloo -np 2 true"); /* horovodrun has it, and here it does something */
     assert_int_equal(p.status, HORON_OK);
     assert_true(p.options.gloo);

@@ -77,11 +77,13 @@ horon_status_t job_gloo_begin(struct job *job, struct horon_error *error)
 bool job_gloo_tell(const struct job_host *host, char ***environment)
 {
     const struct job *job = host->job;
-    char address[HORON_ADDRESS_TEXT_BYTES], port[16], name[IF_NAMESIZE];
+    char address[HORON_ADDRESS_TEXT_BYTES], port[16], name[IF_NAMESIZE], timeout[16];
     if (!job->rendezvous)
         return true;
     snprintf(port, sizeof port, "%d",
              horonrun_rendezvous_address(job->rendezvous, host->seen_as, address));
+    const int timeout_s = job->setup->options->gloo_timeout_s;
+    snprintf(timeout, sizeof timeout, "%d", timeout_s);
     const struct {
         const char *name, *value;
         bool may_be_set; /* by the user, whose word counts */
@@ -91,6 +93,7 @@ bool job_gloo_tell(const struct job_host *host, char ***environment)
         {"HOROVOD_GLOO_RENDEZVOUS_PORT", port, false},
         {"HOROVOD_CONTROLLER", "gloo", false},
         {"HOROVOD_CPU_OPERATIONS", "gloo", false},
+        {"HOROVOD_GLOO_TIMEOUT_SECONDS", timeout_s ? timeout : NULL, false},
         {"HOROVOD_GLOO_IFACE", find_interface(job, name) ? name : NULL, true},
         {"NCCL_SOCKET_IFNAME", find_interface(job, name) ? name : NULL, true},
     };

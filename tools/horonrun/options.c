@@ -24,6 +24,7 @@ enum kind {
     KIND_TEXT,   /* const char * */
     KIND_NP,     /* ranks to start */
     KIND_GRACE,  /* long ms from seconds */
+    KIND_WAIT,   /* int, whole seconds */
     KIND_COLOR,  /* enum */
     KIND_EXPORT, /* adds to exports */
 };
@@ -72,6 +73,8 @@ static const struct own_option own_options[] = {
      "Let the others go on when a rank fails: those of process sets without it can."},
     {"--gloo", KIND_FLAG, AT(gloo), NULL,
      "Serve Horovod's rendezvous, too, for programs that use Horovod itself."},
+    {"--gloo-timeout-seconds", KIND_WAIT, AT(gloo_timeout_s), "SECONDS",
+     "How long workers of Horovod look for each other; with --gloo."},
     {"--verbose", KIND_FLAG, AT(verbose), NULL, "Tell what is being done."},
     {"--check-build -cb", KIND_FLAG, AT(check_build), NULL,
      "Print what this horon can use, and stop."},
@@ -105,7 +108,6 @@ static const struct {
 static const char *const ignorable[] = {
     "--cycle-time-ms=",
     "--disable-cache",
-    "--gloo-timeout-seconds=",
     "--hierarchical-allgather",
     "--hierarchical-allreduce",
     "--mpi-args=",
@@ -277,6 +279,10 @@ static horon_status_t set_own(struct horonrun_options *options, const struct own
         break;
     case KIND_GRACE:
         return set_grace(field, word, value);
+    case KIND_WAIT:
+        return horon_number_parse(value, 1, 86400, field)
+                   ? HORON_OK
+                   : wrong_value(word, value, "whole seconds, 1..86400");
     case KIND_COLOR:
         return set_color(field, word, value);
     case KIND_EXPORT:
@@ -422,6 +428,9 @@ horon_status_t horonrun_options_parse(struct horonrun_options *options, char **a
         next = word.next;
     }
     options->command = next;
+    if (options->gloo_timeout_s && !options->gloo && /* horon's ranks have --start-timeout */
+        !list_add(&options->ignored, "%s", "--gloo-timeout-seconds"))
+        return horon_error_set(error, HORON_ERR_MEMORY, "out of memory");
     return HORON_OK;
 }
 

@@ -17,6 +17,7 @@ struct horonrun_options {
     const char *ssh, *ssh_port, *ssh_identity, *remote_horonrun;
     const char *output_directory;
     long grace_ms;
+    int gloo_timeout_s; /* 0: not said */
     enum horonrun_color color;
     bool verbose, timestamps, no_prefix, keep_survivors, gloo;
     bool check_build, version, help;
