@@ -2,7 +2,7 @@
 /*
  * Every option is one row of one table: environment variable HORON_<NAME>, flag --<name>, default,
  * bounds, help, HOROVOD_* alias. Parsing is strict: a value that is not understood is an error with
- * its name. This file is the only one that reads the environment for options.
+ * its name. config_parse.c is the only file that reads the environment for options.
  */
 #ifndef HORON_BASE_CONFIG_H
 #define HORON_BASE_CONFIG_H
