@@ -15,6 +15,13 @@
 #define MIB ((int64_t)1 << 20)
 #define GIB ((int64_t)1 << 30)
 
+/* Horovod's libraries. Its launcher asks for Gloo where MPI is not there: what does without MPI
+ * here is our own. */
+static const struct horon_config_word backend_words[] = {
+    {"mpi", "mpi"}, {"gloo", "native"}, {"ccl", NULL}, {"mlsl", NULL},
+    {"nccl", NULL}, {"ddl", NULL},      {NULL, NULL},
+};
+
 static const struct horon_config_row rows[] = {
     {.name = "LOG_LEVEL",
      .alias = "HOROVOD_LOG_LEVEL",
@@ -194,12 +201,17 @@ static const struct horon_config_row rows[] = {
      .doc = "Leave sums to backends that give the same bits in every run; this library's own "
             "always does."},
     {.name = "BACKEND",
+     .alias = "HOROVOD_CPU_OPERATIONS",
+     .alias_too = "HOROVOD_GPU_OPERATIONS",
+     .alias_words = backend_words,
      .type = HORON_CONFIG_TEXT,
      .offset = AT(backend),
      .dflt = "native",
      .agreed = true,
-     .doc = "What carries operations, comma separated, the preferred first: native (shared memory "
-            "and TCP), mpi. native is always there, for what the others lack."},
+     .doc =
+         "What carries operations, comma separated, the preferred first: native (shared memory "
+         "and TCP), mpi. native is always there, for what the others lack. Of Horovod's words gloo "
+         "means native."},
     {.name = "MPI_LIBRARY",
      .type = HORON_CONFIG_TEXT,
      .offset = AT(mpi_library),

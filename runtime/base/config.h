@@ -64,11 +64,19 @@ enum horon_config_type {
     HORON_CONFIG_TEXT
 };
 
+/** A word of an alias, in any case, and ours for it. */
+struct horon_config_word {
+    const char *theirs; /* NULL: the end */
+    const char *ours;   /* NULL: nothing here does that; as if the alias were not set */
+};
+
 /** One row. A WORD with a numeric field stores the index of the choice. */
 struct horon_config_row {
     const char *name;       /* "FUSION_BYTES": HORON_FUSION_BYTES, --fusion-bytes */
     const char *alias;      /* "HOROVOD_FUSION_THRESHOLD" or NULL */
+    const char *alias_too;  /* another one, read where the first says nothing; or NULL */
     const char *alias_unit; /* unit of the alias's number, if it is not ours; or NULL */
+    const struct horon_config_word *alias_words; /* all that an alias may say; NULL: as we do */
     enum horon_config_type type;
     size_t offset;       /* into struct horon_config */
     const char *dflt;    /* parsed like user text */
@@ -85,6 +93,7 @@ enum horon_config_origin {
     HORON_CONFIG_FROM_DEFAULT,
     HORON_CONFIG_FROM_ENVIRONMENT,
     HORON_CONFIG_FROM_ALIAS,
+    HORON_CONFIG_FROM_ALIAS_TOO,
     HORON_CONFIG_FROM_CALLER
 };
 
@@ -114,6 +123,10 @@ horon_status_t horon_config_parse(struct horon_config *config, const struct horo
                                   const char *variable, const char *text,
                                   struct horon_error *error);
 
+/** @return what @p text means as an alias of a row with words; NULL: none of them */
+const struct horon_config_word *horon_config_alias_word(const struct horon_config_row *row,
+                                                        const char *text);
+
 /** Prints the value of a row as a user would write it. Secrets print as "(set)" or "". */
 void horon_config_format(const struct horon_config *config, const struct horon_config_row *row,
                          char *text, size_t text_bytes);
@@ -137,8 +150,8 @@ void horon_config_warn_unknown(const struct horon_log *log);
 enum { HORON_CONFIG_PLACES = 6 };
 
 /**
- * Looks for environment variables HOROVOD_* that are set and mean nothing to horon, or tell another
- * place than the job has given this rank.
+ * Looks for environment variables HOROVOD_* that are set and mean nothing to horon, ask for what
+ * nothing here does, or tell another place than the job has given this rank.
  * @param found [HORON_CONFIG_PLACES] that place; NULL: they are not compared, as where horonrun has
  * set them
  * @param text their names, comma separated, as many as fit; "" if there is none

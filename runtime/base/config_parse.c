@@ -182,21 +182,53 @@ horon_status_t horon_config_parse(struct horon_config *config, const struct horo
     return HORON_ERR_CONFIG;
 }
 
+const struct horon_config_word *horon_config_alias_word(const struct horon_config_row *row,
+                                                        const char *text)
+{
+    for (const struct horon_config_word *word = row->alias_words; word && word->theirs; word++)
+        if (strcasecmp(word->theirs, text) == 0)
+            return word;
+    return NULL;
+}
+
+static horon_status_t refuse_word(const struct horon_config_row *row, const char *variable,
+                                  const char *text, struct horon_error *error)
+{
+    char known[128] = "";
+    for (const struct horon_config_word *word = row->alias_words; word->theirs; word++)
+        horon_text_add(known, sizeof known, " ", "%s", word->theirs);
+    return horon_error_set(error, HORON_ERR_CONFIG, "%s=%s is none of: %s", variable, text, known);
+}
+
 /* The alias may count in another unit than ours, which is then appended to its text: a bare number,
  * so that no text of the user's becomes another unit by it. */
 static horon_status_t parse_alias(struct horon_config *config, const struct horon_config_row *row,
-                                  const char *text, struct horon_error *error)
+                                  const char *variable, const char *text, struct horon_error *error)
 {
     char with_unit[HORON_CONFIG_TEXT_BYTES];
     if (row->alias_unit) {
         size_t bytes = strlen(text), digits = strspn(text, "0123456789");
         if (bytes == 0 || digits != bytes)
             return horon_error_set(error, HORON_ERR_CONFIG, "%s=%s is not a whole number of %s",
-                                   row->alias, text, row->alias_unit);
+                                   variable, text, row->alias_unit);
         snprintf(with_unit, sizeof with_unit, "%s%s", text, row->alias_unit);
         text = with_unit;
     }
-    return horon_config_parse(config, row, row->alias, text, error);
+    if (row->alias_words) {
+        const struct horon_config_word *word = horon_config_alias_word(row, text);
+        if (!word)
+            return refuse_word(row, variable, text, error);
+        text = word->ours;
+    }
+    return horon_config_parse(config, row, variable, text, error);
+}
+
+/* @return what an alias says; NULL: nothing that there is here */
+static const char *read_alias(const struct horon_config_row *row, const char *variable)
+{
+    const char *text = variable ? getenv(variable) : NULL;
+    const struct horon_config_word *word = text ? horon_config_alias_word(row, text) : NULL;
+    return word && !word->ours ? NULL : text;
 }
 
 horon_status_t horon_config_load_row(struct horon_config *config,
@@ -210,10 +242,15 @@ horon_status_t horon_config_load_row(struct horon_config *config,
         *origin = HORON_CONFIG_FROM_ENVIRONMENT;
         return horon_config_parse(config, row, variable, text, error);
     }
-    text = row->alias ? getenv(row->alias) : NULL;
+    text = read_alias(row, row->alias);
     if (text) {
         *origin = HORON_CONFIG_FROM_ALIAS;
-        return parse_alias(config, row, text, error);
+        return parse_alias(config, row, row->alias, text, error);
+    }
+    text = read_alias(row, row->alias_too);
+    if (text) {
+        *origin = HORON_CONFIG_FROM_ALIAS_TOO;
+        return parse_alias(config, row, row->alias_too, text, error);
     }
     *origin = HORON_CONFIG_FROM_DEFAULT;
     return horon_config_parse(config, row, variable, row->dflt, error);

@@ -74,7 +74,8 @@ void horon_config_warn_unknown(const struct horon_log *log)
 
 /* HOROVOD_* that are no alias. A rank's place, as horovodrun and horonrun tell it, in the order of
  * HORON_CONFIG_PLACES; and what asks for nothing: a host's name, and where a rank meets the others
- * (boot/identity/identity.c). */
+ * (boot/identity/identity.c). What Horovod's launcher sets besides, of itself, asks for nothing
+ * either where it has started this rank. */
 static const char *const places[HORON_CONFIG_PLACES] = {
     "RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE",
 };
@@ -83,41 +84,25 @@ static const char *const silent[] = {
     "GLOO_RENDEZVOUS_ADDR",
     "GLOO_RENDEZVOUS_PORT",
 };
+static const char *const silent_of_launcher[] = {"CONTROLLER", "GLOO_IFACE"};
 
-/* What horovodrun sets for all ranks, asked to or not: a user means nothing by it, while the
- * variable of its server tells that it did. */
-static const char *const from_horovodrun[] = {
-    "CONTROLLER",
-    "CPU_OPERATIONS",
-    "GLOO_IFACE",
-};
-
-/* Set to nothing is not set; likewise below. */
-static bool is_set(const char *name)
+/* @return the row of which it is an alias; NULL: none */
+static const struct horon_config_row *row_of_alias(const char *name, size_t name_bytes)
 {
-    for (char **entry = environ; entry && *entry; entry++) {
-        const size_t bytes = strcspn(*entry, "=");
-        if (is_called(name, *entry, bytes))
-            return (*entry)[bytes] && (*entry)[bytes + 1];
-    }
-    return false;
-}
-
-/* @param name [name_bytes] with HOROVOD_ */
-static bool is_heeded(const char *name, size_t name_bytes)
-{
-    const size_t before = strlen("HOROVOD_");
     size_t row_count;
     const struct horon_config_row *rows = horon_config_rows(&row_count);
-    bool heeded = false;
-    for (size_t i = 0; i < row_count && !heeded; i++)
-        heeded = rows[i].alias && is_called(rows[i].alias, name, name_bytes);
-    for (size_t i = 0; i < sizeof silent / sizeof silent[0] && !heeded; i++)
-        heeded = is_called(silent[i], name + before, name_bytes - before);
-    for (size_t i = 0; i < sizeof from_horovodrun / sizeof from_horovodrun[0] && !heeded; i++)
-        heeded = is_called(from_horovodrun[i], name + before, name_bytes - before) &&
-                 is_set("HOROVOD_GLOO_RENDEZVOUS_ADDR");
-    return heeded;
+    for (size_t i = 0; i < row_count; i++)
+        if ((rows[i].alias && is_called(rows[i].alias, name, name_bytes)) ||
+            (rows[i].alias_too && is_called(rows[i].alias_too, name, name_bytes)))
+            return &rows[i];
+    return NULL;
+}
+
+/* @return what nothing here does, of an alias's; NULL: it is no such word */
+static const char *lacking_word(const struct horon_config_row *row, const char *value)
+{
+    const struct horon_config_word *word = row ? horon_config_alias_word(row, value) : NULL;
+    return word && !word->ours ? word->theirs : NULL;
 }
 
 /* @return which of the places @p name [name_bytes] tells; -1: none */
@@ -130,6 +115,36 @@ static int place_of(const char *name, size_t name_bytes)
     return -1;
 }
 
+/* Set to nothing is not set; likewise below. */
+static bool is_set(const char *name)
+{
+    for (char **entry = environ; entry && *entry; entry++) {
+        const size_t bytes = strcspn(*entry, "=");
+        if (is_called(name, *entry, bytes))
+            return (*entry)[bytes] && (*entry)[bytes + 1];
+    }
+    return false;
+}
+
+static bool is_one_of(const char *const *names, size_t count, const char *text, size_t bytes)
+{
+    for (size_t i = 0; i < count; i++)
+        if (is_called(names[i], text, bytes))
+            return true;
+    return false;
+}
+
+/* @param name [name_bytes] with HOROVOD_, no alias */
+static bool is_silent(const char *name, size_t name_bytes)
+{
+    const char *rest = name + strlen("HOROVOD_");
+    const size_t bytes = name_bytes - strlen("HOROVOD_");
+    return is_one_of(silent, sizeof silent / sizeof silent[0], rest, bytes) ||
+           (is_set("HOROVOD_GLOO_RENDEZVOUS_ADDR") &&
+            is_one_of(silent_of_launcher, sizeof silent_of_launcher / sizeof silent_of_launcher[0],
+                      rest, bytes));
+}
+
 /* Is @p entry, "NAME=VALUE", what was found? */
 static bool agrees(const char *entry, int found)
 {
@@ -137,6 +152,26 @@ static bool agrees(const char *entry, int found)
     int told = 0;
     return !value || !value[1] ||
            (horon_number_parse(value + 1, 0, INT_MAX, &told) && told == found);
+}
+
+/* Is @p entry, "NAME=VALUE" of Horovod's, not heeded? @param shown what to show of it then */
+static bool is_in_vain(const char *entry, const int *found, char *shown, size_t shown_bytes)
+{
+    const size_t bytes = strcspn(entry, "=");
+    const int place = place_of(entry, bytes);
+    const struct horon_config_row *row = row_of_alias(entry, bytes);
+    const char *lacks = lacking_word(row, entry[bytes] ? entry + bytes + 1 : "");
+    char name[128];
+    if (place >= 0 ? !found || agrees(entry, found[place])
+                   : (row && !lacks) || is_silent(entry, bytes))
+        return false;
+    snprintf(name, sizeof name, "%.*s", (int)bytes, entry);
+    horon_name_show(name, shown, shown_bytes);
+    if (place >= 0)
+        horon_text_add(shown, shown_bytes, "", " (found: %d)", found[place]);
+    if (lacks)
+        horon_text_add(shown, shown_bytes, "", "=%s", lacks);
+    return true;
 }
 
 #define MORE_BYTES 24 /* of what stands between two names, or behind the last one */
@@ -148,17 +183,10 @@ int horon_config_unheeded(const int *found, char *text, size_t text_bytes)
     if (is_set("HORON_RANK")) /* horonrun sets them, of hosts as it was told of them */
         found = NULL;
     for (char **entry = environ; entry && *entry; entry++) {
-        const size_t bytes = strcspn(*entry, "=");
-        char name[128], shown[128];
-        if (strncmp(*entry, "HOROVOD_", strlen("HOROVOD_")) != 0)
+        char shown[128];
+        if (strncmp(*entry, "HOROVOD_", strlen("HOROVOD_")) != 0 ||
+            !is_in_vain(*entry, found, shown, sizeof shown))
             continue;
-        const int place = place_of(*entry, bytes);
-        if (place < 0 ? is_heeded(*entry, bytes) : !found || agrees(*entry, found[place]))
-            continue;
-        snprintf(name, sizeof name, "%.*s", (int)bytes, *entry);
-        horon_name_show(name, shown, sizeof shown);
-        if (place >= 0)
-            horon_text_add(shown, sizeof shown, "", " (found: %d)", found[place]);
         unheeded++;
         if (strlen(text) + strlen(shown) + MORE_BYTES < text_bytes)
             horon_text_add(text, text_bytes, ", ", "%s", shown);

@@ -18,6 +18,8 @@ static const char *origin_name(enum horon_config_origin origin, const struct hor
         return "environment";
     case HORON_CONFIG_FROM_ALIAS:
         return row->alias;
+    case HORON_CONFIG_FROM_ALIAS_TOO:
+        return row->alias_too;
     case HORON_CONFIG_FROM_CALLER:
         return "caller";
     }
@@ -61,6 +63,15 @@ static void print_wrapped(FILE *to, const char *text)
     }
 }
 
+/* @param before  the first, if there is one */
+static void print_aliases(FILE *to, const struct horon_config_row *row, const char *before)
+{
+    if (row->alias)
+        fprintf(to, "%s%s", before, row->alias);
+    if (row->alias_too)
+        fprintf(to, ", %s", row->alias_too);
+}
+
 /* @return false: its value is wrong */
 static bool print_row(FILE *to, const struct horon_config_row *row)
 {
@@ -78,8 +89,9 @@ static bool print_row(FILE *to, const struct horon_config_row *row)
         fprintf(stderr, "horon-info: %s\n", error.text);
     }
     print_wrapped(to, row->doc);
-    fprintf(to, "      %s; default %s%s%s\n", allowed, row->dflt[0] ? row->dflt : "empty",
-            row->alias ? "; else " : "", row->alias ? row->alias : "");
+    fprintf(to, "      %s; default %s", allowed, row->dflt[0] ? row->dflt : "empty");
+    print_aliases(to, row, "; else ");
+    fputc('\n', to);
     return good;
 }
 
@@ -125,7 +137,8 @@ void horon_info_print_options_markdown(FILE *to)
             fputs("set by horonrun", to);
         else
             print_flag(to, &rows[i]);
-        fprintf(to, " | %s | %s | %s | %s |\n", rows[i].dflt[0] ? rows[i].dflt : "empty", allowed,
-                rows[i].alias ? rows[i].alias : "", rows[i].doc);
+        fprintf(to, " | %s | %s | ", rows[i].dflt[0] ? rows[i].dflt : "empty", allowed);
+        print_aliases(to, &rows[i], "");
+        fprintf(to, " | %s |\n", rows[i].doc);
     }
 }

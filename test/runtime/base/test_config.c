@@ -152,6 +152,7 @@ static void test_config_rows_have_fields_of_their_own(void **state)
             assert_string_not_equal(rows[k].name, rows[i].name);
             if (rows[k].alias && rows[i].alias)
                 assert_string_not_equal(rows[k].alias, rows[i].alias);
+            assert_true(rows[i].alias || !rows[i].alias_too);
         }
     }
 }
@@ -366,8 +367,8 @@ static void test_config_horovod_variables_count_in_their_units(void **state)
     const struct horon_config_row *rows = horon_config_rows(&count);
     (void)state;
     for (size_t i = 0; i < count; i++)
-        aliases += rows[i].alias != NULL;
-    assert_int_equal(aliases, 9); /* those below: a new one belongs here */
+        aliases += (rows[i].alias ? 1u : 0u) + (rows[i].alias_too ? 1u : 0u);
+    assert_int_equal(aliases, 11); /* those below and in the next test: a new one belongs here */
     expect_alias("HOROVOD_LOG_LEVEL", "warning", "LOG_LEVEL", HORON_LOG_WARN);
     expect_alias("HOROVOD_LOG_LEVEL", "fatal", "LOG_LEVEL", HORON_LOG_ERROR);
     expect_alias("HOROVOD_START_TIMEOUT", "30", "START_TIMEOUT", 30000);
@@ -388,6 +389,57 @@ static void test_config_horovod_variables_count_in_their_units(void **state)
         snprintf(said, sizeof said, "HOROVOD_START_TIMEOUT=%s is not", wrong[i]);
         if (!strstr(error.text, said)) /* what the user wrote, not what was made of it */
             fail_msg("'%s' lacks '%s'", error.text, said);
+    }
+}
+
+static enum horon_config_origin origin_of_backend(struct horon_config *config)
+{
+    struct horon_error error = {0};
+    enum horon_config_origin origin;
+    if (horon_config_load_row(config, row_of("BACKEND"), &origin, &error) != HORON_OK)
+        fail_msg("%s", error.text);
+    return origin;
+}
+
+static void expect_backend(const char *cpu, const char *gpu, const char *backend,
+                           enum horon_config_origin origin)
+{
+    static struct horon_config config;
+    unsetenv("HOROVOD_CPU_OPERATIONS");
+    unsetenv("HOROVOD_GPU_OPERATIONS");
+    if (cpu)
+        setenv("HOROVOD_CPU_OPERATIONS", cpu, 1);
+    if (gpu)
+        setenv("HOROVOD_GPU_OPERATIONS", gpu, 1);
+    assert_int_equal(origin_of_backend(&config), origin);
+    assert_string_equal(config.backend, backend);
+}
+
+static void test_config_horovod_words_of_libraries_are_translated(void **state)
+{
+    static const char *const wrong[] = {"", "native", "mpi,gloo", "gloo ", "m"};
+    struct horon_config config;
+    struct horon_error error = {0};
+    (void)state;
+    expect_backend(NULL, NULL, "native", HORON_CONFIG_FROM_DEFAULT);
+    expect_backend("MPI", NULL, "mpi", HORON_CONFIG_FROM_ALIAS);
+    expect_backend("mpi", "NCCL", "mpi", HORON_CONFIG_FROM_ALIAS);
+    expect_backend("gloo", NULL, "native", HORON_CONFIG_FROM_ALIAS);
+    expect_backend("Gloo", "MPI", "native", HORON_CONFIG_FROM_ALIAS);
+    expect_backend(NULL, "Mpi", "mpi", HORON_CONFIG_FROM_ALIAS_TOO);
+    expect_backend("ccl", "mpi", "mpi", HORON_CONFIG_FROM_ALIAS_TOO);
+    expect_backend("CCL", NULL, "native", HORON_CONFIG_FROM_DEFAULT);
+    expect_backend("mlsl", "NCCL", "native", HORON_CONFIG_FROM_DEFAULT);
+    expect_backend(NULL, "DDL", "native", HORON_CONFIG_FROM_DEFAULT);
+    setenv("HORON_BACKEND", "native,mpi", 1);
+    expect_backend("gloo", NULL, "native,mpi", HORON_CONFIG_FROM_ENVIRONMENT);
+    unsetenv("HORON_BACKEND");
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        char named[64];
+        snprintf(named, sizeof named, "HOROVOD_CPU_OPERATIONS=%s is none of: mpi gloo", wrong[i]);
+        setenv("HOROVOD_CPU_OPERATIONS", wrong[i], 1);
+        assert_int_equal(horon_config_load(&config, NULL, NULL, &error), HORON_ERR_CONFIG);
+        assert_non_null(strstr(error.text, named));
     }
 }
 
@@ -530,6 +582,7 @@ int main(void)
         TEST(test_config_every_row_is_read_from_the_environment),
         TEST(test_config_wrong_environment_is_named_whatever_the_caller_says),
         TEST(test_config_horovod_variables_count_in_their_units),
+        TEST(test_config_horovod_words_of_libraries_are_translated),
         TEST(test_config_unknown_setting_is_refused_with_the_nearest),
         TEST(test_config_format_is_read_back),
         TEST(test_config_key_is_in_no_text),

@@ -96,6 +96,22 @@ static void test_variables_of_horovod_that_are_not_heeded_are_named(void **state
     assert_non_null(strstr(text, "HOROVOD_AUTOTUNE, HOROVOD_RAN and 3 more"));
 }
 
+static void test_variables_that_ask_for_what_is_not_here_are_named_with_it(void **state)
+{
+    char text[400];
+    (void)state;
+    begin_clean(NULL);
+    setenv("HOROVOD_CPU_OPERATIONS", "gloo", 1); /* as horovodrun does */
+    setenv("HOROVOD_GPU_OPERATIONS", "MPI", 1);
+    assert_int_equal(horon_config_unheeded(NULL, text, sizeof text), 0);
+    setenv("HOROVOD_GPU_OPERATIONS", "NCCL", 1);
+    assert_int_equal(horon_config_unheeded(NULL, text, sizeof text), 1);
+    assert_string_equal(text, "HOROVOD_GPU_OPERATIONS=nccl");
+    setenv("HOROVOD_CPU_OPERATIONS", "ccl", 1);
+    assert_int_equal(horon_config_unheeded(NULL, text, sizeof text), 2);
+    assert_non_null(strstr(text, "HOROVOD_CPU_OPERATIONS=ccl"));
+}
+
 static void test_variables_of_another_place_than_this_rank_has_are_named(void **state)
 {
     static const char *const names[] = {
@@ -146,7 +162,8 @@ static void test_variables_that_horovodrun_sets_for_all_are_no_wish(void **state
     begin_clean(NULL);
     for (int i = 0; i < 3; i++)
         setenv(names[i], "gloo", 1);
-    assert_int_equal(horon_config_unheeded(NULL, text, sizeof text), 3); /* by hand they are */
+    assert_int_equal(horon_config_unheeded(NULL, text, sizeof text), 2); /* by hand they are */
+    assert_null(strstr(text, names[1]));                                 /* an alias */
     setenv("HOROVOD_GLOO_RENDEZVOUS_ADDR", "10.0.0.1", 1);
     assert_int_equal(horon_config_unheeded(NULL, text, sizeof text), 0);
 }
@@ -158,6 +175,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_variables_unknown_are_counted_and_the_first_named),
         TEST(test_variables_of_horovod_that_are_not_heeded_are_named),
+        TEST(test_variables_that_ask_for_what_is_not_here_are_named_with_it),
         TEST(test_variables_of_another_place_than_this_rank_has_are_named),
         TEST(test_variables_that_horovodrun_sets_for_all_are_no_wish),
     };
