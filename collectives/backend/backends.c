@@ -47,10 +47,12 @@ static horon_status_t refuse_order(const struct horon_backend *const *tables, si
 }
 
 /* Without those that are usable everywhere a job could not even agree on what else it uses. */
-static horon_status_t put_in_order(struct horon_backends *backends,
-                                   const struct horon_backend *const *tables, size_t count,
-                                   const char *order, struct horon_error *error)
+horon_status_t horon_backends_order(struct horon_backends *backends,
+                                    const struct horon_backend *const *tables, size_t count,
+                                    const char *order, struct horon_error *error)
 {
+    assert(count <= HORON_BACKENDS_MAX);
+    *backends = (struct horon_backends){.level = order ? HORON_LOG_WARN : HORON_LOG_INFO};
     for (const char *word = order; word; word = strchr(word, ',') ? strchr(word, ',') + 1 : NULL) {
         const size_t bytes = strcspn(word, ",");
         const struct horon_backend *backend = find(tables, count, word, bytes);
@@ -105,9 +107,7 @@ horon_status_t horon_backends_open(struct horon_backends *backends,
 {
     static const struct horon_backend_settings nothing = {.mpi_library = ""};
     settings = settings ? settings : &nothing;
-    assert(count <= HORON_BACKENDS_MAX);
-    *backends = (struct horon_backends){.level = settings->order ? HORON_LOG_WARN : HORON_LOG_INFO};
-    horon_status_t status = put_in_order(backends, tables, count, settings->order, error);
+    horon_status_t status = horon_backends_order(backends, tables, count, settings->order, error);
     for (size_t i = 0; i < backends->count && status == HORON_OK; i++)
         status = open_one(backends, i, settings, log, error);
     if (status != HORON_OK)

@@ -20,6 +20,11 @@ struct horon_backends {
     struct horon_backend_context *contexts[HORON_BACKENDS_MAX]; /* NULL: it could not be opened */
 };
 
+/** Puts those that are wanted in their order; none is opened. The arguments are as below.
+ * @return OK | ERR_CONFIG */
+horon_status_t horon_backends_order(struct horon_backends *backends,
+                                    const struct horon_backend *const *tables, size_t count,
+                                    const char *order, struct horon_error *error);
 /** Opens all that are wanted and can be; a line is logged for each that cannot.
  * @param tables [count] those that there are; they and @p log must outlive it
  * @param settings NULL: all, and nothing else is set
@@ -58,5 +63,10 @@ struct horon_backend_terms {
 struct horon_backend_choice horon_backend_choose(const struct horon_backend_terms *terms,
                                                  const struct horon_signature *agreed,
                                                  uint64_t bytes);
+
+/** Tells which backend carries which verbs, at which sizes; a line for each backend, and one for
+ * what none carries. @param text cut to fit */
+void horon_backends_carry(const struct horon_backend_terms *terms, horon_memory_t memory,
+                          char *text, size_t text_bytes);
 
 #endif

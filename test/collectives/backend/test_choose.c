@@ -198,6 +198,46 @@ static void test_choose_native_has_what_the_kernels_have(void **state)
             }
 }
 
+static void expect_carried(const struct horon_backend_terms *terms, horon_memory_t memory,
+                           const char *expected)
+{
+    char text[600];
+    horon_backends_carry(terms, memory, text, sizeof text);
+    assert_string_equal(text, expected);
+}
+
+/* The fakes have an allreduce, a broadcast and a barrier; of these others are made. */
+static void test_choose_is_told_for_all_verbs_by_backend(void **state)
+{
+    struct fake fakes[2];
+    const struct horon_backend *backends[2];
+    struct horon_backend_terms terms = terms_of_two(fakes, backends);
+    (void)state;
+    expect_carried(&terms, HORON_MEMORY_HOST,
+                   "first: allreduce broadcast allgather barrier alltoall gather scatter "
+                   "reducescatter reduce");
+    fakes[0].lacks_memory = 1u << HORON_MEMORY_CUDA;
+    fakes[1].lacks |= REDUCE;
+    expect_carried(&terms, HORON_MEMORY_CUDA,
+                   "second: broadcast allgather alltoall gather scatter\n"
+                   "nothing: allreduce reducescatter reduce");
+    fakes[0].lacks_memory = 0;
+    fakes[1].lacks = fakes[0].lacks;
+    fakes[0].lacks |= BARRIER;
+    fakes[1].prefers_from = 1000;
+    expect_carried(&terms, HORON_MEMORY_HOST,
+                   "first: allreduce (below 1024 bytes) broadcast (below 1024 bytes) allgather "
+                   "barrier alltoall gather scatter reducescatter (below 1024 "
+                   "bytes) reduce (below 1024 bytes)\n"
+                   "second: allreduce (from 1024 bytes) broadcast (from 1024 bytes) "
+                   "reducescatter (from 1024 bytes) reduce (from 1024 bytes)");
+    terms.versions[0] = terms.versions[1] = 0;
+    fakes[1].prefers_from = 0;
+    expect_carried(&terms, HORON_MEMORY_CUDA,
+                   "nothing: allreduce broadcast allgather alltoall gather scatter reducescatter "
+                   "reduce");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -205,6 +245,7 @@ int main(void)
         cmocka_unit_test(test_choose_passes_over_what_does_not_carry_this_memory),
         cmocka_unit_test(test_choose_passes_over_what_does_not_carry_this_type),
         cmocka_unit_test(test_choose_goes_by_size_before_order),
+        cmocka_unit_test(test_choose_is_told_for_all_verbs_by_backend),
         cmocka_unit_test(test_choose_native_has_what_the_kernels_have),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
