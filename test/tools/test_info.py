@@ -31,11 +31,19 @@ def test_info_prints_all_parts():
     status, out = info()
     assert status == 0
     assert re.match(r"horon \d+\.\d+\.\d+\n", out)
-    for word in ("allreduce", "machine\n", "networks\n", "libraries\n", "options\n"):
+    for word in (
+        "allreduce",
+        "machine\n",
+        "networks\n",
+        "libraries\n",
+        "backends\n",
+        "operations\n",
+        "options\n",
+    ):
         assert word in out
     assert f"may use {len(os.sched_getaffinity(0))} hardware thread" in out
     assert re.search(r"long messages are copied (once|twice): ", out)
-    for name in ("CUDA", "NCCL", "MPI", "Python"):
+    for name in ("CUDA", "Python", "native", "mpi", "gloo", "nccl"):
         assert re.search(rf"^  {name} +\S", out, re.M), name
 
 
@@ -45,6 +53,45 @@ def test_info_asks_for_all_features_of_the_header():
     out = info()[1]
     asked = re.findall(r"\w+", " ".join(re.findall(r"^  has(?: not)? +(\S.*)$", out, re.M)))
     assert sorted(asked) == sorted(re.findall(r'"(\w+)"', told))
+
+
+def backends(**variables):
+    status, out = info("--check-build", **variables)
+    assert status == 0, out
+    return dict(line.split(maxsplit=1) for line in out.splitlines())
+
+
+def carried(**variables):
+    """@return verbs in host memory, by what carries them"""
+    status, out = info("--machine", **variables)
+    assert status == 0, out
+    told = out.partition("\noperations\n")[2].partition("CUDA memory")[0]
+    return {by: verbs.split() for by, verbs in re.findall(r"(\w+): (.*)", told)}
+
+
+def test_info_tells_of_each_backend_in_one_line_what_was_found():
+    found = backends()
+    assert list(found) == ["native", "mpi", "gloo", "nccl"], found
+    assert re.match(r"shared memory inside a host, TCP .* of horon \d", found["native"]), found
+    assert re.match(r"no: ", found["gloo"]) and re.match(r"no: ", found["nccl"]), found
+    one = r"(Open MPI v|MPICH Version: )[\d.]+ from /\S+"
+    assert re.fullmatch(rf"{one}(; {one})*|no: none of lib\S+ .*", found["mpi"]), found
+    found = backends(HORON_MPI_LIBRARY="/nowhere/libmpi.so")
+    assert re.match(r"no: /nowhere/libmpi.so: cannot open", found["mpi"]), found
+
+
+def test_info_tells_which_backend_carries_what():
+    native = carried()
+    assert list(native) == ["native", "links"] and native["links"] == ["send", "recv"], native
+    lost = carried(HORON_BACKEND="mpi", HORON_MPI_LIBRARY="/nowhere/libmpi.so")
+    assert lost == native
+    assert carried(HORON_BACKEND="native,mpi") == native
+    if not backends()["mpi"].startswith("no: "):
+        assert carried(HORON_BACKEND="mpi") == {"mpi": native["native"], "links": ["send", "recv"]}
+        split = carried(HORON_BACKEND="mpi", HORON_DETERMINISTIC="1")
+        assert "allreduce" in split["native"] and "broadcast" in split["mpi"], split
+    out = info("--machine", HORON_BACKEND="mpy")[1]
+    assert 'host memory       HORON_BACKEND names "mpy", which is no backend' in out, out
 
 
 def test_info_tells_where_a_value_comes_from():

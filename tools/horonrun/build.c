@@ -40,20 +40,24 @@ static void print_frameworks(FILE *to)
               torch ? "" : "the python3 in PATH has no module torch");
 }
 
-static void print_library(FILE *to, const char *feature, const char *name,
-                          void (*ask)(struct horon_found *found))
+static void print_backend(FILE *to, const char *backend, const char *name)
+{
+    struct horon_found found;
+    char why[sizeof found.text + 2];
+    horon_found_backend(&found, backend);
+    snprintf(why, sizeof why, found.yes ? "(%s)" : "%s", found.text);
+    print_row(to, found.yes, name, why);
+}
+
+/* No backend stands on it yet. */
+static void print_cuda(FILE *to)
 {
     struct horon_found found;
     char why[512];
-    ask(&found);
-    const bool built = horon_feature(feature) != 0;
-    const int first_line = (int)strcspn(found.text, "\n");
-    if (built)
-        snprintf(why, sizeof why, "(%.*s)", first_line, found.text);
-    else
-        snprintf(why, sizeof why, "this horon does not use it (%s: %.*s)",
-                 found.yes ? "there is" : "nor is it here", first_line, found.text);
-    print_row(to, built && found.yes, name, why);
+    horon_found_cuda(&found);
+    snprintf(why, sizeof why, "this horon does not use it (%s: %.*s)",
+             found.yes ? "there is" : "nor is it here", (int)strcspn(found.text, "\n"), found.text);
+    print_row(to, false, "CUDA", why);
 }
 
 void horonrun_build_print(FILE *to)
@@ -65,9 +69,8 @@ void horonrun_build_print(FILE *to)
     fprintf(to, "\nAvailable Tensor Operations:\n");
     print_row(to, horon_feature("shm"), "shared memory", "");
     print_row(to, horon_feature("tcp"), "TCP", "");
-    print_library(to, "cuda", "CUDA", horon_found_cuda);
-    print_library(to, "nccl", "NCCL", horon_found_nccl);
-    print_library(to, "mpi", "MPI", horon_found_mpi);
-    print_row(to, horon_feature("gloo"), "Gloo",
-              horon_feature("gloo") ? "" : "this horon does not speak it");
+    print_cuda(to);
+    print_backend(to, "nccl", "NCCL");
+    print_backend(to, "mpi", "MPI");
+    print_backend(to, "gloo", "Gloo");
 }

@@ -6,12 +6,18 @@
  */
 #include "found.h"
 
+#include "config.h"
+
 #include <dlfcn.h>
 #include <errno.h>
+#include <horon/horon.h>
+#include <limits.h>
+#include <link.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -124,6 +130,15 @@ static void ask_cuda(struct horon_found *found, const char *which)
     }
 }
 
+/* Which file it is. */
+static void add_file(struct horon_found *found, void *library)
+{
+    struct link_map *map = NULL;
+    char file[PATH_MAX];
+    if (dlinfo(library, RTLD_DI_LINKMAP, (void *)&map) == 0 && map && realpath(map->l_name, file))
+        add(found, " from %s", file);
+}
+
 static void ask_nccl(struct horon_found *found, const char *which)
 {
     int (*version)(int *out) = NULL;
@@ -140,6 +155,7 @@ static void ask_nccl(struct horon_found *found, const char *which)
     found->yes = true;
     int unit = number < 10000 ? 1000 : 10000; /* 2.8 and older: 2804 */
     add(found, "NCCL %d.%d.%d", number / unit, number % unit / 100, number % 100);
+    add_file(found, library);
 }
 
 static void ask_mpi(struct horon_found *found, const char *which)
@@ -153,12 +169,13 @@ static void ask_mpi(struct horon_found *found, const char *which)
         return;
     }
     version(text, &bytes);
-    text[strcspn(text, "\n\r")] = 0;
+    text[strcspn(text, "\n\r,")] = 0; /* behind the version Open MPI tells of its package */
     for (char *c = text; *c; c++)
         if (*c == '\t')
             *c = ' ';
     found->yes = true;
     add(found, "%.120s", text);
+    add_file(found, library);
 }
 
 void horon_found_cuda(struct horon_found *found)
@@ -171,7 +188,21 @@ void horon_found_nccl(struct horon_found *found)
     ask_in_child(found, ask_nccl, "libnccl.so.2");
 }
 
-void horon_found_mpi(struct horon_found *found)
+/* The file that the setting names. @return NULL: none, or it is wrong */
+static const char *chosen_mpi(struct horon_config *config)
+{
+    const char *const name = "MPI_LIBRARY";
+    enum horon_config_origin origin;
+    struct horon_error error = {0};
+    *config = (struct horon_config){0};
+    return horon_config_load_row(config, horon_config_find(name, strlen(name)), &origin, &error) ==
+                       HORON_OK &&
+                   config->mpi_library[0]
+               ? config->mpi_library
+               : NULL;
+}
+
+static void find_mpi(struct horon_found *found)
 {
     static const char *const names[] = {"libmpi.so.40", "libmpi.so.12", "libmpich.so.12",
                                         "libmpi_ibm.so.40", "libmpi.so"};
@@ -183,7 +214,7 @@ void horon_found_mpi(struct horon_found *found)
             continue;
         if (strstr(found->text, one.text))
             continue; /* another name of the same library */
-        add(found, "%s%s: %s", found->yes ? "\n" : "", names[i], one.text);
+        add(found, "%s%s", found->yes ? "; " : "", one.text);
         found->yes = true;
     }
     if (found->yes)
@@ -192,6 +223,45 @@ void horon_found_mpi(struct horon_found *found)
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         add(found, " %s", names[i]);
     add(found, " can be loaded");
+}
+
+void horon_found_mpi(struct horon_found *found)
+{
+    struct horon_config config;
+    const char *chosen = chosen_mpi(&config);
+    if (chosen)
+        ask_in_child(found, ask_mpi, chosen);
+    else
+        find_mpi(found);
+}
+
+/* What there would be of a library that this horon does not use. */
+static void add_unused(struct horon_found *found, const struct horon_found *library)
+{
+    add(found, "this horon does not use it (%s: %.400s)",
+        library->yes ? "there is" : "nor is it here", library->text);
+}
+
+void horon_found_backend(struct horon_found *found, const char *name)
+{
+    struct horon_found library = {0};
+    *found = (struct horon_found){.yes = horon_feature(name)};
+    if (strcmp(name, "native") == 0) {
+        found->yes = true;
+        add(found, "shared memory inside a host, TCP between hosts, of horon %s", horon_version());
+    } else if (strcmp(name, "mpi") == 0) {
+        horon_found_mpi(found);
+    } else if (strcmp(name, "nccl") == 0) {
+        horon_found_nccl(&library);
+        if (found->yes)
+            *found = library;
+        else
+            add_unused(found, &library);
+    } else {
+        add(found,
+            found->yes ? "of horon %s, which needs no library" : "horon %s does not speak it",
+            horon_version());
+    }
 }
 
 static void ask_python(struct horon_found *found, const char *which)

@@ -20,8 +20,11 @@ struct horon_found {
 /** CUDA's driver library and its GPUs. */
 void horon_found_cuda(struct horon_found *found);
 void horon_found_nccl(struct horon_found *found);
-/** MPI libraries, all that the loader finds. */
+/** MPI libraries: the one that the setting MPI_LIBRARY names, else all that the loader finds. */
 void horon_found_mpi(struct horon_found *found);
+/** A backend by its name, "native", "mpi", "gloo" or "nccl": is it in this horon, and its library
+ * here? One line: which version, from where; or why not. */
+void horon_found_backend(struct horon_found *found, const char *name);
 /** The Python modules of the python3 in PATH that horon can work with: "numpy torch ...". */
 void horon_found_python(struct horon_found *found);
 

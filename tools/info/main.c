@@ -3,6 +3,7 @@
  * horon-info: which horon this is, what it found on the machine and why it did not find the rest,
  * and every option with its value and where that comes from.
  */
+#include "carriers.h"
 #include "found.h"
 #include "machine.h"
 #include "options_table.h"
@@ -16,8 +17,11 @@
 
 static void help(FILE *to)
 {
-    fprintf(to, "usage: horon-info [--machine] [--config [--markdown]] [--version]\n\n"
+    fprintf(to, "usage: horon-info [--machine] [--check-build] [--config [--markdown]] "
+                "[--version]\n\n"
                 "  --machine   only what was found on the machine\n"
+                "  --check-build\n"
+                "              only the backends: what was found of each, or why not\n"
                 "  --config    only the option table: values, origins, bounds, meaning\n"
                 "  --markdown  with --config: the table for documentation, without values\n"
                 "  --version   only the version\n");
@@ -63,9 +67,11 @@ static void print_machine(FILE *to)
     horon_info_print_networks(to);
     fprintf(to, "\nlibraries\n");
     print_found(to, "CUDA", horon_found_cuda);
-    print_found(to, "NCCL", horon_found_nccl);
-    print_found(to, "MPI", horon_found_mpi);
     print_found(to, "Python", horon_found_python);
+    fprintf(to, "\nbackends\n");
+    horon_info_print_backends(to);
+    fprintf(to, "\noperations\n");
+    horon_info_print_carriers(to);
 }
 
 /* What could not be written was not said. */
@@ -81,13 +87,15 @@ static int end_output(int code)
 
 int main(int argc, char **argv)
 {
-    bool machine = false, config = false, markdown = false, version = false;
+    bool machine = false, backends = false, config = false, markdown = false, version = false;
     int code = 0;
     static char output[OUTPUT_BYTES];
     setvbuf(stdout, output, _IOFBF, sizeof output); /* a write that fails does so at the end */
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--machine") == 0) {
             machine = true;
+        } else if (strcmp(argv[i], "--check-build") == 0) {
+            backends = true;
         } else if (strcmp(argv[i], "--config") == 0) {
             config = true;
         } else if (strcmp(argv[i], "--markdown") == 0) {
@@ -101,7 +109,7 @@ int main(int argc, char **argv)
             return refuse(argv[i]);
         }
     }
-    const bool all = !machine && !config && !version;
+    const bool all = !machine && !backends && !config && !version;
     if (all || version)
         printf("horon %s\n", horon_version());
     if (all)
@@ -110,6 +118,8 @@ int main(int argc, char **argv)
         printf("\n");
     if (all || machine)
         print_machine(stdout);
+    if (backends)
+        horon_info_print_backends(stdout);
     if (all)
         printf("\noptions\n");
     if (markdown)
