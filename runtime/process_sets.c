@@ -14,6 +14,7 @@
 #include "alloc.h"
 #include "teams.h"
 #include "verbs.h"
+#include "versions.h"
 
 #include <assert.h>
 #include <string.h>
@@ -178,7 +179,8 @@ static void drop(struct horon_context *ctx, struct horon_set *set)
 }
 
 /* This rank's part of a set that all have agreed on. */
-static void make(struct horon_context *ctx, struct horon_set *set, struct horon_error *error)
+static void make(struct horon_context *ctx, struct horon_set *set,
+                 const struct horon_backends *backends, struct horon_error *error)
 {
     struct horon_context_team *team = NULL;
     assert(!set->team);
@@ -186,8 +188,8 @@ static void make(struct horon_context *ctx, struct horon_set *set, struct horon_
     horon_sets_enter(&ctx->sets.known, set);
     pthread_mutex_unlock(&ctx->sets.lock);
     if (horon_set_find_rank(set, ctx->boot.topology.rank) < 0 ||
-        horon_context_add_team(ctx, ctx->sets.known.newest_team, set->ranks, set->size, &team,
-                               error) != HORON_OK)
+        horon_context_add_team(ctx, ctx->sets.known.newest_team, set->ranks, set->size, backends,
+                               &team, error) != HORON_OK)
         return;
     pthread_mutex_lock(&ctx->sets.lock);
     set->team = team;
@@ -209,21 +211,43 @@ static struct horon_set *prepare(struct horon_context *ctx, int32_t *ranks, size
     return set;
 }
 
-/* @p ranks may be written; not read if the meeting lacks memory */
-static horon_status_t add(struct meeting *meeting, int32_t *ranks, size_t count, int64_t timeout_ms,
-                          int32_t *id_out, struct horon_error *error)
+/* What of the job's backends may carry a set's operations. @param names "" if it is all, in the
+ * same order: the same on all ranks then, however they say it */
+static horon_status_t pick(struct horon_context *ctx, const char *order,
+                           struct horon_backends *picked, char *names, size_t name_bytes,
+                           struct horon_error *error)
+{
+    const struct horon_backends *job = horon_engine_job(ctx->engine)->backends;
+    char all[HORON_SETS_BACKENDS_BYTES];
+    const horon_status_t status = horon_backends_pick(job, order, picked, error);
+    if (status != HORON_OK)
+        return status;
+    horon_backends_name(job, all, sizeof all);
+    horon_backends_name(picked, names, name_bytes);
+    if (strcmp(names, all) == 0)
+        names[0] = 0;
+    return HORON_OK;
+}
+
+/* @p ranks may be written; not read if the meeting lacks memory
+ * @param order of the backends; NULL: the job's */
+static horon_status_t add(struct meeting *meeting, int32_t *ranks, size_t count, const char *order,
+                          int64_t timeout_ms, int32_t *id_out, struct horon_error *error)
 {
     struct horon_context *ctx = meeting->ctx;
     struct horon_error refusal = meeting->lack;
     struct horon_set *set = NULL;
-    if (refusal.status == HORON_OK)
+    struct horon_backends backends;
+    char names[HORON_SETS_BACKENDS_BYTES] = "";
+    if (refusal.status == HORON_OK &&
+        pick(ctx, order, &backends, names, sizeof names, &refusal) == HORON_OK)
         set = prepare(ctx, ranks, count, &refusal);
     if (set)
-        horon_proposal_add(&meeting->proposal, &ctx->sets.known, set->ranks, count);
+        horon_proposal_add(&meeting->proposal, &ctx->sets.known, set->ranks, count, names);
     horon_status_t status = agree(meeting, &refusal, timeout_ms, error);
     const bool agreed = status == HORON_OK;
     if (agreed) {
-        make(ctx, set, &refusal);
+        make(ctx, set, order ? &backends : NULL, &refusal);
         status = confirm(meeting, &refusal, error);
     }
     if (status == HORON_OK)
@@ -255,7 +279,8 @@ static horon_status_t refuse(struct horon_context *ctx, struct horon_error *erro
 }
 
 static horon_status_t add_copied(struct horon_context *ctx, const int32_t *ranks, size_t count,
-                                 int64_t timeout_ms, int32_t *id_out, struct horon_error *error)
+                                 const char *order, int64_t timeout_ms, int32_t *id_out,
+                                 struct horon_error *error)
 {
     const size_t job_size = (size_t)ctx->boot.topology.size;
     const size_t kept = count <= job_size ? count : job_size + 1; /* one is twice then, or none */
@@ -266,17 +291,31 @@ static horon_status_t add_copied(struct horon_context *ctx, const int32_t *ranks
         horon_error_set(&meeting.lack, HORON_ERR_MEMORY, "no memory for a process set");
     if (copy && kept)
         memcpy(copy, ranks, kept * sizeof *ranks);
-    const horon_status_t status = add(&meeting, copy, kept, timeout_ms, id_out, error);
+    const horon_status_t status = add(&meeting, copy, kept, order, timeout_ms, id_out, error);
     end(&meeting);
     horon_free(copy);
     return status;
 }
 
-horon_status_t horon_process_set_add(horon_context_t *ctx, const int32_t *ranks, size_t n,
-                                     int64_t timeout_ms, int32_t *id_out)
+/* @param given NULL: as by default */
+static horon_status_t take_options(const horon_process_set_options_t *given,
+                                   horon_process_set_options_t *options, struct horon_error *error)
+{
+    *options = (horon_process_set_options_t)HORON_PROCESS_SET_OPTIONS_INIT;
+    return given ? horon_struct_take("process set's options", given, sizeof *options, options,
+                                     sizeof *options, error)
+                 : HORON_OK;
+}
+
+horon_status_t horon_process_set_add_with(horon_context_t *ctx, const int32_t *ranks, size_t n,
+                                          const horon_process_set_options_t *given,
+                                          int64_t timeout_ms, int32_t *id_out)
 {
     horon_status_t status = horon_context_refuse(ctx, true);
     struct horon_error *error = horon_thread_error();
+    horon_process_set_options_t options;
+    if (status == HORON_OK)
+        status = take_options(given, &options, error);
     if (status == HORON_OK && ((n && !ranks) || !id_out))
         status = horon_error_set(error, HORON_ERR_INVALID, "ranks or id_out is NULL");
     if (status != HORON_OK)
@@ -284,9 +323,15 @@ horon_status_t horon_process_set_add(horon_context_t *ctx, const int32_t *ranks,
     pthread_mutex_lock(&ctx->sets.change);
     status = refuse(ctx, error);
     if (status == HORON_OK)
-        status = add_copied(ctx, ranks, n, timeout_ms, id_out, error);
+        status = add_copied(ctx, ranks, n, options.backend, timeout_ms, id_out, error);
     pthread_mutex_unlock(&ctx->sets.change);
     return status;
+}
+
+horon_status_t horon_process_set_add(horon_context_t *ctx, const int32_t *ranks, size_t n,
+                                     int64_t timeout_ms, int32_t *id_out)
+{
+    return horon_process_set_add_with(ctx, ranks, n, NULL, timeout_ms, id_out);
 }
 
 static horon_status_t remove_set(struct horon_context *ctx, int32_t id, int64_t timeout_ms,
@@ -326,6 +371,7 @@ horon_status_t horon_process_sets_add_static(struct horon_context *ctx, struct h
 {
     const char *at = ctx->config.process_sets;
     int32_t id, *ranks = horon_zalloc((size_t)ctx->boot.topology.size, sizeof *ranks);
+    char order[HORON_SETS_BACKENDS_BYTES];
     size_t count = 0;
     struct meeting meeting;
     horon_status_t status = HORON_OK;
@@ -335,9 +381,10 @@ horon_status_t horon_process_sets_add_static(struct horon_context *ctx, struct h
     while (*at && status == HORON_OK) {
         struct horon_error why = {0};
         if (meeting.lack.status == HORON_OK)
-            status = horon_sets_parse(&ctx->sets.known, &at, ranks, &count, &why);
+            status = horon_sets_parse(&ctx->sets.known, &at, ranks, &count, order, &why);
         if (status == HORON_OK)
-            status = add(&meeting, ranks, count, ctx->config.start_timeout_ms, &id, &why);
+            status = add(&meeting, ranks, count, order[0] ? order : NULL,
+                         ctx->config.start_timeout_ms, &id, &why);
         if (status == HORON_OK)
             continue;
         const bool wrong = status == HORON_ERR_INVALID || status == HORON_ERR_CONFIG;

@@ -191,7 +191,9 @@ static horon_status_t wait_for_members(struct horon_context_team *team, struct h
     return status;
 }
 
-static horon_status_t add_to_engine(struct horon_context_team *team, struct horon_error *error)
+static horon_status_t add_to_engine(struct horon_context_team *team,
+                                    const struct horon_backends *backends,
+                                    struct horon_error *error)
 {
     const struct horon_topology *own = &team->topology;
     struct horon_link **rings = horon_zalloc((size_t)own->size, sizeof *rings);
@@ -207,7 +209,8 @@ static horon_status_t add_to_engine(struct horon_context_team *team, struct horo
                                                .ranks = team->ranks,
                                                .size = own->size,
                                                .host = &team->host,
-                                               .rings = rings};
+                                               .rings = rings,
+                                               .backends = backends};
     if (status == HORON_OK)
         status = horon_engine_add_team(team->ctx->engine, &options, &team->engine_team, error);
     else
@@ -223,7 +226,8 @@ static horon_status_t add_to_engine(struct horon_context_team *team, struct horo
 }
 
 horon_status_t horon_context_add_team(struct horon_context *ctx, uint32_t id, const int *ranks,
-                                      int size, struct horon_context_team **team_out,
+                                      int size, const struct horon_backends *backends,
+                                      struct horon_context_team **team_out,
                                       struct horon_error *error)
 {
     struct horon_context_team *team = NULL;
@@ -239,7 +243,7 @@ horon_status_t horon_context_add_team(struct horon_context *ctx, uint32_t id, co
         status = wait_for_members(team, error);
     }
     if (status == HORON_OK)
-        status = add_to_engine(team, error);
+        status = add_to_engine(team, backends, error);
     if (status == HORON_OK) {
         HORON_LOG_DEBUG(&ctx->log, "team %u of %d ranks is made", id, size);
         *team_out = team;

@@ -9,6 +9,7 @@
 #include "context_state.h"
 
 struct horon_context_team;
+struct horon_backends;
 
 /**
  * Makes a team; every member calls this, and waits for the others as far as it needs them: for the
@@ -16,13 +17,15 @@ struct horon_context_team;
  * one member fails the team on those that have made it.
  * @param id    above those of all teams before it, the same on all members, below HORON_TEAMS_END
  * @param ranks [size] of the job, this one among them; each once
+ * @param backends what may carry its operations, of the job's; copied; NULL: all of these
  * @return OK | ERR_MEMORY | ERR_TIMEOUT, naming the rank that was waited for longer than
  *         PEER_TIMEOUT | ERR_CLOSED, a member has left the job | why the job failed, or a member
  *         could not be reached
  * Thread: any but the progress thread; one call at a time. Blocks: PEER_TIMEOUT at most.
  */
 horon_status_t horon_context_add_team(struct horon_context *ctx, uint32_t id, const int *ranks,
-                                      int size, struct horon_context_team **team_out,
+                                      int size, const struct horon_backends *backends,
+                                      struct horon_context_team **team_out,
                                       struct horon_error *error);
 /**
  * Removes it here: what it has in flight ends with ERR_CLOSED, and its memory is given back. Its

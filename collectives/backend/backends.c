@@ -34,12 +34,24 @@ static const struct horon_backend *find(const struct horon_backend *const *table
     return NULL;
 }
 
+static void name(const struct horon_backend *const *tables, size_t count, const char *separator,
+                 char *text, size_t text_bytes)
+{
+    text[0] = 0;
+    for (size_t i = 0; i < count; i++)
+        horon_text_add(text, text_bytes, separator, "%s", tables[i]->name);
+}
+
+void horon_backends_name(const struct horon_backends *backends, char *text, size_t text_bytes)
+{
+    name(backends->tables, backends->count, ",", text, text_bytes);
+}
+
 static horon_status_t refuse_order(const struct horon_backend *const *tables, size_t count,
                                    const char *word, size_t bytes, struct horon_error *error)
 {
-    char known[128] = "";
-    for (size_t i = 0; i < count; i++)
-        horon_text_add(known, sizeof known, i ? ", " : "", "%s", tables[i]->name);
+    char known[128];
+    name(tables, count, ", ", known, sizeof known);
     return horon_error_set(error, HORON_ERR_CONFIG,
                            "HORON_BACKEND names \"%.*s\", which is no backend, or is named twice: "
                            "there are %s",
@@ -113,6 +125,26 @@ horon_status_t horon_backends_open(struct horon_backends *backends,
     if (status != HORON_OK)
         horon_backends_close(backends, false);
     return status;
+}
+
+horon_status_t horon_backends_pick(const struct horon_backends *of, const char *order,
+                                   struct horon_backends *picked, struct horon_error *error)
+{
+    struct horon_error why = {0};
+    char known[128];
+    if (horon_backends_order(picked, of->tables, of->count, order, &why) != HORON_OK) {
+        horon_backends_name(of, known, sizeof known);
+        return horon_error_set(error, HORON_ERR_INVALID,
+                               "a process set cannot have the backends \"%.100s\": the setting "
+                               "BACKEND gives the job %s, and each is named once",
+                               order, known);
+    }
+    picked->level = of->level;
+    for (size_t i = 0; i < picked->count; i++)
+        for (size_t k = 0; k < of->count; k++)
+            if (of->tables[k] == picked->tables[i])
+                picked->contexts[i] = of->contexts[k];
+    return HORON_OK;
 }
 
 void horon_backends_close(struct horon_backends *backends, bool in_peace)

@@ -34,6 +34,13 @@ horon_status_t horon_backends_open(struct horon_backends *backends,
                                    const struct horon_backend *const *tables, size_t count,
                                    const struct horon_backend_settings *settings,
                                    const struct horon_log *log, struct horon_error *error);
+/** Those of a context that an order names, for one team of it: what is open there, and stays its.
+ * @param order as the setting's; NULL: all of them, as they stand
+ * @return OK | ERR_INVALID, it names one that is not among them, or one twice */
+horon_status_t horon_backends_pick(const struct horon_backends *of, const char *order,
+                                   struct horon_backends *picked, struct horon_error *error);
+/** Their names in their order, comma separated. @param text cut to fit */
+void horon_backends_name(const struct horon_backends *backends, char *text, size_t text_bytes);
 /** All zero is a no-op. @param in_peace  as in the table */
 void horon_backends_close(struct horon_backends *backends, bool in_peace);
 /** Logs that one is not used, and why: @p what goes before it. */

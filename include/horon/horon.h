@@ -531,6 +531,29 @@ HORON_API horon_status_t horon_timeline_stop(horon_context_t *ctx);
 HORON_API horon_status_t horon_process_set_add(horon_context_t *ctx, const int32_t *ranks, size_t n,
                                                int64_t timeout_ms, int32_t *id_out);
 
+/** What else may be said of a process set. Begin with HORON_PROCESS_SET_OPTIONS_INIT. */
+typedef struct horon_process_set_options {
+    size_t struct_bytes;
+    /* What carries its operations, as the setting BACKEND says it, and of what that names for the
+     * job ("native" is always there): BACKEND=native,mpi and "mpi" here leave the job to horon's
+     * links and this set to MPI. NULL: as for the job */
+    const char *backend;
+} horon_process_set_options_t;
+/* clang-format off */
+#define HORON_PROCESS_SET_OPTIONS_INIT {sizeof(horon_process_set_options_t), NULL}
+/* clang-format on */
+
+/**
+ * Adds a process set as horon_process_set_add() does, with options.
+ * @param options that all ranks give alike; NULL: as without; copied
+ * @return as horon_process_set_add(); a backend that the job does not have is ERR_INVALID, and
+ *         ranks that give different ones are ERR_MISMATCH, named
+ */
+HORON_API horon_status_t horon_process_set_add_with(horon_context_t *ctx, const int32_t *ranks,
+                                                    size_t n,
+                                                    const horon_process_set_options_t *options,
+                                                    int64_t timeout_ms, int32_t *id_out);
+
 /**
  * Removes a process set, as every rank of the job does. What a member still has in flight then ends
  * there with ERR_CLOSED, also if others have completed it; a barrier on the set before leaves

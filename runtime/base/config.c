@@ -281,8 +281,10 @@ static const struct horon_config_row rows[] = {
      .offset = AT(process_sets),
      .dflt = "",
      .agreed = true,
-     .doc = "Process sets that are there from the start, with the ids 1, 2 and so on: lists of "
-            "ranks, as in 0,2,4-7;1,3."},
+     .doc =
+         "Process sets that are there from the start, with the ids 1, 2 and so on: lists of "
+         "ranks, as in 0,2,4-7;1,3. Behind an @ may stand what carries one's operations, of what "
+         "BACKEND names: 1,3@mpi."},
     {.name = "DYNAMIC_PROCESS_SETS",
      .alias = "HOROVOD_DYNAMIC_PROCESS_SETS",
      .type = HORON_CONFIG_BOOL,

@@ -155,7 +155,7 @@ static_assert(HEAD_BYTES + 8 + HORON_ERROR_WIRE_BYTES_MAX <= HORON_REFUSAL_BYTES
 
 size_t horon_proposal_bytes_max(int32_t job_size)
 {
-    const size_t with_ranks = HEAD_BYTES + 8 + 8 + 4 * (size_t)job_size;
+    const size_t with_ranks = HEAD_BYTES + 8 + 8 + HORON_SETS_BACKENDS_BYTES + 4 * (size_t)job_size;
     return with_ranks > HORON_REFUSAL_BYTES_MAX ? with_ranks : HORON_REFUSAL_BYTES_MAX;
 }
 
@@ -176,9 +176,13 @@ static void end(struct horon_writer *out)
 }
 
 void horon_proposal_add(struct horon_writer *out, const struct horon_sets *sets,
-                        const int32_t *ranks, size_t count)
+                        const int32_t *ranks, size_t count, const char *backends)
 {
+    const size_t bytes = strlen(backends);
+    assert(bytes < HORON_SETS_BACKENDS_BYTES);
     begin(out, sets, PROPOSAL_ADD);
+    horon_write_u8(out, (uint8_t)bytes);
+    horon_write_bytes(out, backends, bytes);
     for (size_t i = 0; i < count; i++)
         horon_write_u32(out, (uint32_t)ranks[i]);
     end(out);
@@ -245,7 +249,11 @@ static void describe(const struct content *content, char *text, size_t text_byte
         snprintf(text, text_bytes, "removes process set %d", (int)horon_read_u32(&in));
         return;
     }
-    size_t used = (size_t)snprintf(text, text_bytes, "adds a process set of ranks");
+    const size_t bytes = kind == PROPOSAL_ADD ? horon_read_u8(&in) : 0;
+    const char *backends = bytes ? (const char *)horon_read_view(&in, bytes) : NULL;
+    size_t used = (size_t)snprintf(text, text_bytes, "adds a process set%s%.*s of ranks",
+                                   backends ? " by " : "", backends ? (int)bytes : 0,
+                                   backends ? backends : "");
     for (bool first = true; kind == PROPOSAL_ADD && in.used < in.limit; first = false) {
         const int rank = (int)horon_read_u32(&in);
         if (used + 24 > text_bytes) {
@@ -344,10 +352,10 @@ horon_status_t horon_proposals_decide(const struct horon_sets *sets, const void 
 /* ---- the option ----------------------------------------------------------------------------- */
 
 horon_status_t horon_sets_parse(const struct horon_sets *sets, const char **at, int32_t *ranks,
-                                size_t *count_out, struct horon_error *error)
+                                size_t *count_out, char *backends, struct horon_error *error)
 {
-    const int bytes = (int)strcspn(*at, ";");
-    const int count = horon_numbers_parse(*at, (size_t)bytes, sets->job_size, ranks);
+    const int bytes = (int)strcspn(*at, ";"), listed = (int)strcspn(*at, "@;");
+    const int count = horon_numbers_parse(*at, (size_t)listed, sets->job_size, ranks);
     if (count < 1)
         return horon_error_set(error, HORON_ERR_CONFIG,
                                "'%.*s' is no list of ranks of 0..%d, each once, such as 0,2,4-7",
@@ -356,6 +364,11 @@ horon_status_t horon_sets_parse(const struct horon_sets *sets, const char **at, 
     for (int32_t rank = 0; rank < sets->job_size; rank++)
         if (ranks[rank] >= 0)
             *next++ = rank;
+    const int named = bytes - listed; /* with the @ */
+    if (named == 1 || named > HORON_SETS_BACKENDS_BYTES)
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "'%.*s' does not say which backends, such as @mpi", bytes, *at);
+    snprintf(backends, HORON_SETS_BACKENDS_BYTES, "%.*s", named ? named - 1 : 0, *at + listed + 1);
     *at += bytes;
     *at += **at == ';';
     *count_out = (size_t)count;

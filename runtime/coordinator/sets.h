@@ -59,12 +59,15 @@ void horon_sets_remove(struct horon_sets *sets, struct horon_set *set);
 
 /** Bytes of the longest refusal: length, newest team, kind, reason. */
 #define HORON_REFUSAL_BYTES_MAX (16 + HORON_ERROR_WIRE_BYTES_MAX)
+/** Room for the names of a set's backends, or for what the option says of them. */
+#define HORON_SETS_BACKENDS_BYTES 64
 /** Bytes of the longest one. */
 size_t horon_proposal_bytes_max(int32_t job_size);
-/** To add a set of ranks that were checked; to remove one; that the change is made here; that it
+/** To add a set of ranks that were checked, with the names of its backends, or "" if they are the
+ * job's; to remove one; that the change is made here; that it
  * cannot be. */
 void horon_proposal_add(struct horon_writer *out, const struct horon_sets *sets,
-                        const int32_t *ranks, size_t count);
+                        const int32_t *ranks, size_t count, const char *backends);
 void horon_proposal_remove(struct horon_writer *out, const struct horon_sets *sets, int32_t id);
 void horon_proposal_made(struct horon_writer *out, const struct horon_sets *sets);
 void horon_proposal_refuse(struct horon_writer *out, const struct horon_sets *sets,
@@ -83,12 +86,13 @@ horon_status_t horon_proposals_decide(const struct horon_sets *sets, const void 
                                       uint32_t *newest_out, struct horon_error *error);
 
 /**
- * Reads one set of a list as the option PROCESS_SETS has it: "0,2,4-7;1,3".
- * @param at    where it begins; moved to where the next one does, or the end
- * @param ranks [job size] room
+ * Reads one set of a list as the option PROCESS_SETS has it: "0,2,4-7;1,3@mpi".
+ * @param at       where it begins; moved to where the next one does, or the end
+ * @param ranks    [job size] room
+ * @param backends [HORON_SETS_BACKENDS_BYTES] what stands behind the @; "": nothing
  * @return OK | ERR_CONFIG
  */
 horon_status_t horon_sets_parse(const struct horon_sets *sets, const char **at, int32_t *ranks,
-                                size_t *count_out, struct horon_error *error);
+                                size_t *count_out, char *backends, struct horon_error *error);
 
 #endif

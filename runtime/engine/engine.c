@@ -147,7 +147,7 @@ horon_status_t horon_engine_create(const struct horon_engine_options *options,
     engine->early_tail = &engine->early;
     engine->events = horon_events_create(options->now_ns, options->now_arg);
     engine->message = horon_alloc(HORON_CONTROL_BYTES_MAX);
-    engine->job = horon_team_create(engine, 0);
+    engine->job = horon_team_create(engine, 0, NULL);
     if (!engine->events || !engine->message || !engine->job)
         goto done;
     status = horon_names_init(&engine->names, (size_t)options->config->cache_entries);

@@ -41,7 +41,7 @@ horon_status_t horon_engine_add_team(struct horon_engine *engine,
     HORON_ASSERT_OWNER(engine->options.owner);
     assert(options->id > engine->newest_team && options->id < HORON_TEAMS_END);
     horon_status_t status = HORON_ERR_MEMORY;
-    struct horon_engine_team *team = horon_team_create(engine, options->id);
+    struct horon_engine_team *team = horon_team_create(engine, options->id, options->backends);
     struct horon_engine_team **last = &engine->job->next;
     if (team)
         status = bind_team(team, options, error);

@@ -21,6 +21,7 @@ struct horon_team_options {
     /* [size] links in shared memory to its neighbours in its tree on this host, else NULL; taken
      * over, also on failure */
     struct horon_link **rings;
+    const struct horon_backends *backends; /* of the job's, copied; NULL: all of these */
 };
 #define HORON_TEAMS_END (UINT32_C(1) << 30)
 

@@ -9,15 +9,25 @@
 #include "alloc.h"
 #include "engine/kept.h"
 
-struct horon_engine_team *horon_team_create(struct horon_engine *engine, uint32_t id)
+/* A team lives as long as its requests, and with it what it was made with. */
+struct equipped_team {
+    struct horon_engine_team team;
+    struct horon_backends backends;
+};
+
+struct horon_engine_team *horon_team_create(struct horon_engine *engine, uint32_t id,
+                                            const struct horon_backends *backends)
 {
-    struct horon_engine_team *team = horon_zalloc(1, sizeof *team);
-    if (!team)
+    struct equipped_team *equipped = horon_zalloc(1, sizeof *equipped);
+    if (!equipped)
         return NULL;
+    struct horon_engine_team *team = &equipped->team;
     team->engine = engine;
     atomic_store_explicit(&team->refs, 1, memory_order_relaxed);
     team->id = id;
-    team->backends = &engine->backends;
+    if (backends)
+        equipped->backends = *backends;
+    team->backends = backends ? &equipped->backends : &engine->backends;
     for (int i = 0; i < HORON_LANE_COUNT; i++)
         team->lanes[i].tail = &team->lanes[i].head;
     team->messages.last = &team->messages.first;

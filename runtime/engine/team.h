@@ -127,8 +127,9 @@ struct horon_engine_team {
 
 /* ---- a team itself -------------------------------------------------------------------------- */
 
-/** Makes a team that is bound to nothing. @return NULL: no memory */
-struct horon_engine_team *horon_team_create(struct horon_engine *engine, uint32_t id);
+/** A team that is bound to nothing, with @p backends, or the job's. @return NULL: no memory */
+struct horon_engine_team *horon_team_create(struct horon_engine *engine, uint32_t id,
+                                            const struct horon_backends *backends);
 /** Binds it to the engine's membership. @p ranks [size] of the job; NULL: all. Rings as in
  * horon_team_options. @return OK | ERR_MEMORY: it is bound to nothing */
 horon_status_t horon_team_bind(struct horon_engine_team *team, const int *ranks, int size,
@@ -140,8 +141,7 @@ void horon_team_unbind(struct horon_engine_team *team);
 void horon_team_destroy(struct horon_engine_team *team);
 /** Keeps the struct, whatever becomes of the team. Thread: any that has a reference. */
 void horon_team_ref(struct horon_engine_team *team);
-/** Thread: any. */
-void horon_team_unref(struct horon_engine_team *team);
+void horon_team_unref(struct horon_engine_team *team); /* thread: any */
 
 /** Is it bound to a membership? */
 static inline bool horon_team_is_bound(const struct horon_engine_team *team)

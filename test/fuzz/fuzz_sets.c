@@ -54,7 +54,7 @@ static void propose(struct fuzz *fuzz, uint8_t what, const int32_t *ranks, size_
     struct horon_error refusal;
     horon_error_set(&refusal, HORON_ERR_MEMORY, "no memory");
     if (what < 128)
-        horon_proposal_add(&out, &fuzz->sets, ranks, count);
+        horon_proposal_add(&out, &fuzz->sets, ranks, count, what & 1 ? "native" : "");
     else if (what < 224)
         horon_proposal_remove(&out, &fuzz->sets, what & 7);
     else if (what < 240)
@@ -164,13 +164,16 @@ static void parse(struct fuzz *fuzz)
     fuzz->script.left -= bytes;
     for (const char *at = list; *at;) {
         const char *before = at;
+        char backends[HORON_SETS_BACKENDS_BYTES];
         struct horon_error error = {0};
-        const horon_status_t status = horon_sets_parse(&fuzz->sets, &at, ranks, &count, &error);
+        const horon_status_t status =
+            horon_sets_parse(&fuzz->sets, &at, ranks, &count, backends, &error);
         assert(status == HORON_OK || (status == HORON_ERR_CONFIG && error.text[0]));
         if (status != HORON_OK)
             return;
         assert(at > before && at <= list + strlen(list));
         assert(count >= 1 && count <= JOB);
+        assert(strlen(backends) < sizeof backends);
         for (size_t i = 0; i < count; i++)
             assert(ranks[i] >= 0 && ranks[i] < JOB);
     }

@@ -148,7 +148,7 @@ static int sum_in_team(horon_context_t *ctx, uint32_t id, const int *ranks, int 
     static float data[BYTES];
     struct horon_context_team *team;
     struct horon_error error = {0};
-    horon_status_t status = horon_context_add_team(ctx, id, ranks, size, &team, &error);
+    horon_status_t status = horon_context_add_team(ctx, id, ranks, size, NULL, &team, &error);
     if (status != HORON_OK)
         return failed(status, error.text);
     for (int round = 0; round < 4; round++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A rank of four or more whose process sets overlap: `sets ROUNDS`. It sums by name and in order on
+ * A rank of four or more whose process sets overlap: `sets ROUNDS [BACKEND]`, which is that of the
+ * sets. It sums by name and in order on
  * all that it is in at once, begun in an order of its own where names allow it, and checks what
  * comes out; removes the sets; and then joins, each rank after as many sums more as its number.
  */
@@ -125,9 +126,11 @@ int main(int argc, char **argv)
 {
     horon_context_t *ctx = NULL;
     int32_t ids[SETS];
+    horon_process_set_options_t options = HORON_PROCESS_SET_OPTIONS_INIT;
+    options.backend = argc > 2 ? argv[2] : NULL;
     must(horon_context_create(NULL, &ctx, why, sizeof why), "create", why);
     for (int set = 0; set < SETS; set++)
-        must(horon_process_set_add(ctx, members[set], MEMBERS, -1, &ids[set]), "add",
+        must(horon_process_set_add_with(ctx, members[set], MEMBERS, &options, -1, &ids[set]), "add",
              horon_last_error(ctx));
     for (int round = 0; round < (argc > 1 ? atoi(argv[1]) : 1); round++) {
         sum_at_once(ctx, ids, round);

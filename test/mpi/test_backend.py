@@ -81,6 +81,23 @@ def test_process_sets_that_overlap_and_ranks_that_join():
         assert err.count("backend mpi is connected, among 3 ranks") >= 9, err
 
 
+def test_a_process_set_may_have_a_backend_of_its_own():
+    """The job sums by its own links beside it, and joins."""
+    for launch in FILES:
+        with launch(5, SETS, "20", "mpi", **{**MPI, "HORON_BACKEND": "native,mpi"}) as job:
+            status, out, err = job.end()
+        job.assert_nothing_left()
+        assert status == 0, (out, err)
+        assert out.count(" is through") == 5, (out, err)
+        assert err.count("backend mpi is connected, among 3 ranks") >= 9, err
+        assert "among 5 ranks" not in err, err
+        with launch(5, SETS, "20", "native", **MPI) as job:
+            status, out, err = job.end()
+        assert status == 0, (out, err)
+        assert "backend mpi is connected, among 5 ranks" in err, err  # the job
+        assert "among 3 ranks" not in err, err
+
+
 def test_a_job_of_one_rank_begins_no_mpi():
     for launch in FILES:
         err = check_results(launch, "in-order", 1)

@@ -42,7 +42,7 @@ static void refuse_one(horon_context_t *ctx, void *arg, struct job_report *repor
         horon_engine_refuse_team(ctx->engine, 1, both, 2, &error);
         horon_token_release(ctx);
     } else {
-        RANK_MUST(horon_context_add_team(ctx, 1, both, 2, &team, &error) == HORON_ERR_MEMORY);
+        RANK_MUST(horon_context_add_team(ctx, 1, both, 2, NULL, &team, &error) == HORON_ERR_MEMORY);
         RANK_MUST(strstr(error.text, "no room today") || !fprintf(stderr, "%s\n", error.text));
     }
     RANK_MUST(meet(ctx) == HORON_OK);
@@ -75,7 +75,7 @@ static void pass_own(horon_context_t *ctx, void *arg, struct job_report *report)
         horon_memory_unmap(&map);
         RANK_MUST(sent == HORON_OK);
     } else {
-        RANK_MUST(horon_context_add_team(ctx, 1, both, 2, &team, &error) == HORON_ERR_PROTO);
+        RANK_MUST(horon_context_add_team(ctx, 1, both, 2, NULL, &team, &error) == HORON_ERR_PROTO);
         RANK_MUST(strstr(error.text, "out of turn") || !fprintf(stderr, "%s\n", error.text));
     }
     RANK_MUST(meet(ctx) == HORON_OK);
@@ -132,9 +132,9 @@ static void remove_behind_a_full_socket(horon_context_t *ctx, void *arg, struct 
     horon_request_t *request = NULL;
     float data = rank == 0 ? 7 : -1;
     pid_t other = getpid(), child = 0;
-    RANK_MUST(horon_context_add_team(ctx, 1, both, 2, &team, &error) == HORON_OK);
+    RANK_MUST(horon_context_add_team(ctx, 1, both, 2, NULL, &team, &error) == HORON_OK);
     horon_context_remove_team(team);
-    RANK_MUST(horon_context_add_team(ctx, 2, both, 2, &team, &error) == HORON_OK);
+    RANK_MUST(horon_context_add_team(ctx, 2, both, 2, NULL, &team, &error) == HORON_OK);
     if (rank == 1) {
         RANK_MUST(begin_broadcast(ctx, team, &data, &request) == HORON_OK);
         RANK_MUST(write(ends[1], &other, sizeof other) == sizeof other);

@@ -64,7 +64,7 @@ static const char *use_team(horon_context_t *ctx, uint32_t id, const int *ranks,
     float sum = 0;
     for (int i = 0; i < size; i++)
         sum += (float)ranks[i] + 1;
-    if (horon_context_add_team(ctx, id, ranks, size, &team, &error) != HORON_OK) {
+    if (horon_context_add_team(ctx, id, ranks, size, NULL, &team, &error) != HORON_OK) {
         snprintf(why, sizeof why, "team %u is not made: %s", id, error.text);
         return why;
     }
@@ -196,7 +196,7 @@ static void lose_another(horon_context_t *ctx, void *arg, struct job_report *rep
     struct horon_context_team *team = NULL;
     struct horon_error error = {0};
     if (is_in(two, 2, rank))
-        RANK_MUST(horon_context_add_team(ctx, 1, two, 2, &team, &error) == HORON_OK);
+        RANK_MUST(horon_context_add_team(ctx, 1, two, 2, NULL, &team, &error) == HORON_OK);
     const horon_status_t met = meet(ctx); /* of which the lost one may be done first */
     RANK_MUST(met == HORON_OK || met == HORON_ERR_PEER_LOST);
     if (rank == lost)
@@ -241,7 +241,7 @@ static void miss_a_member(horon_context_t *ctx, void *arg, struct job_report *re
     struct horon_error error = {0};
     (void)arg;
     if (horon_rank(ctx) != 0) {
-        RANK_MUST(horon_context_add_team(ctx, 1, all, 3, &team, &error) == HORON_ERR_TIMEOUT);
+        RANK_MUST(horon_context_add_team(ctx, 1, all, 3, NULL, &team, &error) == HORON_ERR_TIMEOUT);
         RANK_MUST(strstr(error.text, "rank 0 ("));
         RANK_MUST(error.blame.rank == 0);
     }
@@ -271,7 +271,7 @@ static void leave_before(horon_context_t *ctx, void *arg, struct job_report *rep
     char byte = 0;
     if (rank == 2)
         return; /* its context is destroyed now */
-    horon_status_t status = horon_context_add_team(ctx, 1, leaving->order, 3, &team, &error);
+    horon_status_t status = horon_context_add_team(ctx, 1, leaving->order, 3, NULL, &team, &error);
     if (status == HORON_OK) {
         status = run_sum(team, ctx, NULL, &data, 1);
         memcpy(error.text, last_text, sizeof last_text);
@@ -310,7 +310,7 @@ static void remove_at_once(horon_context_t *ctx, void *arg, struct job_report *r
     struct horon_error error = {0};
     for (uint32_t id = 1; id <= 50; id++) {
         horon_request_t *requests[SOME];
-        RANK_MUST(horon_context_add_team(ctx, id, all, 2, &team, &error) == HORON_OK);
+        RANK_MUST(horon_context_add_team(ctx, id, all, 2, NULL, &team, &error) == HORON_OK);
         struct horon_engine_team *engine_team = horon_context_team_of(team);
         for (int i = 0; i < SOME; i++) {
             horon_descriptor_t desc =
@@ -326,7 +326,7 @@ static void remove_at_once(horon_context_t *ctx, void *arg, struct job_report *r
         }
         RANK_MUST(meet(ctx) == HORON_OK);
     }
-    RANK_MUST(horon_context_add_team(ctx, 51, all, 2, &team, &error) == HORON_OK);
+    RANK_MUST(horon_context_add_team(ctx, 51, all, 2, NULL, &team, &error) == HORON_OK);
     RANK_MUST(meet(ctx) == HORON_OK);
 }
 
@@ -378,7 +378,7 @@ static void decide_and_remove(horon_context_t *ctx, void *arg, struct job_report
     struct horon_context_team *team;
     struct horon_error error = {0};
     pid_t other = getpid();
-    RANK_MUST(horon_context_add_team(ctx, 1, all, 2, &team, &error) == HORON_OK);
+    RANK_MUST(horon_context_add_team(ctx, 1, all, 2, NULL, &team, &error) == HORON_OK);
     RANK_MUST(run_sum(team, ctx, "first", data, 1) == HORON_OK);
     struct horon_engine_team *engine_team = horon_context_team_of(team);
     if (rank == 1) {
@@ -448,7 +448,7 @@ static void run_ahead(horon_context_t *ctx, void *arg, struct job_report *report
     }
     for (uint32_t i = 0; i < TEAMS; i++) {
         struct horon_error error = {0};
-        RANK_MUST(horon_context_add_team(ctx, i + 1, all, 2, &teams[i], &error) == HORON_OK ||
+        RANK_MUST(horon_context_add_team(ctx, i + 1, all, 2, NULL, &teams[i], &error) == HORON_OK ||
                   !fprintf(stderr, "team %u: %s\n", i + 1, error.text));
     }
     if (horon_rank(ctx) == 0)
@@ -482,7 +482,7 @@ static void fork_between(horon_context_t *ctx, void *arg, struct job_report *rep
     struct horon_error error = {0};
     int status = -1;
     (void)arg;
-    RANK_MUST(horon_context_add_team(ctx, 1, all, 3, &team, &error) == HORON_OK);
+    RANK_MUST(horon_context_add_team(ctx, 1, all, 3, NULL, &team, &error) == HORON_OK);
     RANK_MUST(meet(ctx) == HORON_OK);
     const pid_t child = fork();
     if (child == 0) {
@@ -524,7 +524,7 @@ static void lack_descriptors(horon_context_t *ctx, void *arg, struct job_report 
     while (lacks && count < LIMIT && (fds[count] = dup(STDERR_FILENO)) >= 0)
         count++;
     RANK_MUST(meet(ctx) == HORON_OK);
-    horon_status_t status = horon_context_add_team(ctx, 1, all, 3, &team, &error);
+    horon_status_t status = horon_context_add_team(ctx, 1, all, 3, NULL, &team, &error);
     while (count > 0)
         close(fds[--count]);
     if (status == HORON_OK) {

@@ -175,6 +175,15 @@ static void check_failure(struct sim_rank *rank, const struct horon_error *error
                  rank->sets->next, horon_status_text(error->status), error->text);
 }
 
+/* Another set of so many ranks: only what all of its bytes say tells it from the first. */
+static void take_another(int32_t *ranks, size_t count)
+{
+    int32_t other = 0;
+    while (other < (int32_t)count && ranks[other] == other)
+        other++;
+    ranks[count - 1] = other;
+}
+
 static void propose(struct sim_rank *rank)
 {
     const struct sim_change *change = change_of(rank);
@@ -193,12 +202,15 @@ static void propose(struct sim_rank *rank)
         sets->set = horon_sets_find(&sets->known, change->id);
     if (refusal.status != HORON_OK)
         horon_proposal_refuse(&out, &sets->known, &refusal);
-    else if (change->removes != (odd && change->ill == SIM_ILL_DIFFERS))
-        horon_proposal_remove(&out, &sets->known, change->id);
+    else if (change->removes && odd && change->ill == SIM_ILL_DIFFERS)
+        horon_proposal_add(&out, &sets->known, &(int32_t){0}, 1, "");
     else if (change->removes)
-        horon_proposal_add(&out, &sets->known, &(int32_t){0}, 1);
-    else
-        horon_proposal_add(&out, &sets->known, ranks, change->count);
+        horon_proposal_remove(&out, &sets->known, change->id);
+    else {
+        if (odd && change->ill == SIM_ILL_DIFFERS)
+            take_another(ranks, change->count);
+        horon_proposal_add(&out, &sets->known, ranks, change->count, "");
+    }
     sets->proposal_bytes = out.used;
     sets->stage = STAGE_AGREEING;
     meet(rank, "horon.process_set");

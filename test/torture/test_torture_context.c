@@ -322,7 +322,7 @@ static void test_torture_context_makes_a_team_or_leaves_nothing(void **state)
         const long live = alloc_live();
         const int fds = count_fds();
         alloc_fail_at(n, 0);
-        horon_status_t status = horon_context_add_team(self.ctx, id, alone, 1, &team, &error);
+        horon_status_t status = horon_context_add_team(self.ctx, id, alone, 1, NULL, &team, &error);
         failed = status != HORON_OK;
         alloc_fail_at(0, 0);
         if (failed)

@@ -106,6 +106,7 @@ struct meeting {
     struct horon_sets sets;
     uint8_t bytes[BYTES];
     size_t used;
+    const char *backends;
 };
 
 /* What a rank proposes: a bit for each rank to add, the id to remove below 0, or why it refuses. */
@@ -124,7 +125,8 @@ static void propose(struct meeting *meeting, uint32_t newest, int what, const ch
     if (refusal)
         horon_proposal_refuse(&out, &meeting->sets, &why);
     else if (what > 0)
-        horon_proposal_add(&out, &meeting->sets, ranks, count);
+        horon_proposal_add(&out, &meeting->sets, ranks, count,
+                           meeting->backends ? meeting->backends : "");
     else if (what < 0)
         horon_proposal_remove(&out, &meeting->sets, -what);
     else
@@ -185,6 +187,25 @@ static void test_sets_that_ranks_propose_differently_are_named(void **state)
            "rank 0 (a) removes process set 3, and rank 1 (a) removes process set 2");
     expect((int[]){1, 1, 1, 1, -1}, RANKS, HORON_ERR_MISMATCH,
            "rank 0 (a) adds a process set of ranks 0, and rank 4 (c) removes process set 1");
+}
+
+static void test_sets_that_ranks_leave_to_different_backends_are_named(void **state)
+{
+    static struct meeting meeting;
+    struct horon_error error = {0};
+    uint32_t newest = 0;
+    (void)state;
+    assert_int_equal(horon_sets_init(&meeting.sets, RANKS), HORON_OK);
+    for (int rank = 0; rank < RANKS; rank++) {
+        meeting.backends = rank == 3 ? "mpi,native" : "";
+        propose(&meeting, 7, 6, NULL);
+    }
+    assert_int_equal(
+        horon_proposals_decide(&meeting.sets, meeting.bytes, meeting.used, names, &newest, &error),
+        HORON_ERR_MISMATCH);
+    assert_string_equal(error.text, "rank 0 (a) adds a process set of ranks 1, 2, and rank 3 (b) "
+                                    "adds a process set by mpi,native of ranks 1, 2");
+    horon_sets_deinit(&meeting.sets);
 }
 
 static void test_sets_that_a_rank_refuses_are_refused_by_all(void **state)
@@ -249,7 +270,7 @@ static void test_sets_of_many_ranks_are_told_as_far_as_there_is_room(void **stat
         many_names[rank] = "rank";
         for (int32_t i = 0; i < MANY; i++)
             ranks[i] = i;
-        horon_proposal_add(&out, &sets, ranks, (size_t)(MANY - rank % 2));
+        horon_proposal_add(&out, &sets, ranks, (size_t)(MANY - rank % 2), "");
         used += out.used;
     }
     assert_int_equal(horon_proposals_decide(&sets, bytes, used, many_names, &newest, &error),
@@ -329,13 +350,34 @@ static void test_sets_of_the_option_are_read(void **state)
         const char *text;
         int members; /* by bits; -1: it is wrong */
         size_t left; /* characters behind it */
+        const char *backends;
     } cases[] = {
-        {"0", 1, 0},        {"4,0", 17, 0},  {"1-3", 14, 0},
-        {"0,2-3;1", 13, 1}, {"3-3;", 8, 0},  {"", -1, 0},
-        {";", -1, 0},       {"1,", -1, 0},   {",1", -1, 0},
-        {"5", -1, 0},       {"3-1", -1, 0},  {"-1", -1, 0},
-        {"0-9", -1, 0},     {"1 2", -1, 0},  {"x", -1, 0},
-        {"1-", -1, 0},      {"1--2", -1, 0}, {"99999999999999999999", -1, 0},
+        {"0", 1, 0, ""},
+        {"4,0", 17, 0, ""},
+        {"1-3", 14, 0, ""},
+        {"0,2-3;1", 13, 1, ""},
+        {"3-3;", 8, 0, ""},
+        {"", -1, 0, ""},
+        {";", -1, 0, ""},
+        {"1,", -1, 0, ""},
+        {",1", -1, 0, ""},
+        {"5", -1, 0, ""},
+        {"3-1", -1, 0, ""},
+        {"-1", -1, 0, ""},
+        {"0-9", -1, 0, ""},
+        {"1 2", -1, 0, ""},
+        {"x", -1, 0, ""},
+        {"1-", -1, 0, ""},
+        {"1--2", -1, 0, ""},
+        {"99999999999999999999", -1, 0, ""},
+        {"0,2@mpi", 5, 0, "mpi"},
+        {"1@mpi,native;3", 2, 1, "mpi,native"},
+        {"1@", -1, 0, ""},
+        {"@mpi", -1, 0, ""},
+        {"1@;2", -1, 0, ""},
+        {"1@a234567890123456789012345678901234567890123456789012345678901234", -1, 0, ""},
+        {"1@a23456789012345678901234567890123456789012345678901234567890123", 2, 0,
+         "a23456789012345678901234567890123456789012345678901234567890123"},
     };
     struct horon_sets sets;
     (void)state;
@@ -346,13 +388,15 @@ static void test_sets_of_the_option_are_read(void **state)
         int32_t ranks[RANKS];
         size_t count = 0;
         int members = 0;
-        const horon_status_t status = horon_sets_parse(&sets, &at, ranks, &count, &error);
+        char backends[HORON_SETS_BACKENDS_BYTES];
+        const horon_status_t status = horon_sets_parse(&sets, &at, ranks, &count, backends, &error);
         for (size_t j = 0; j < count; j++)
             members |= 1 << ranks[j];
         assert_int_equal(status, cases[i].members < 0 ? HORON_ERR_CONFIG : HORON_OK);
         if (status == HORON_OK) {
             assert_int_equal(members, cases[i].members);
             assert_int_equal(strlen(at), cases[i].left);
+            assert_string_equal(backends, cases[i].backends);
         }
     }
     horon_sets_deinit(&sets);
@@ -367,6 +411,7 @@ int main(void)
         cmocka_unit_test(test_sets_are_changed_if_all_propose_the_same),
         cmocka_unit_test(test_sets_have_an_end),
         cmocka_unit_test(test_sets_that_ranks_propose_differently_are_named),
+        cmocka_unit_test(test_sets_that_ranks_leave_to_different_backends_are_named),
         cmocka_unit_test(test_sets_that_a_rank_refuses_are_refused_by_all),
         cmocka_unit_test(test_sets_of_two_meetings_make_no_sense),
         cmocka_unit_test(test_sets_of_an_unknown_proposal_make_no_sense),
