@@ -29,7 +29,7 @@ PyObject *horon_py_join(const struct horon_py_set *set, PyObject *into);
 PyObject *horon_py_setting(struct horon_py_context *context, PyObject *name);
 
 /* _horon_team.c: methods of Context on process sets. */
-PyObject *horon_py_add_process_set(PyObject *context, PyObject *ranks);
+PyObject *horon_py_add_process_set(PyObject *context, PyObject *arguments);
 PyObject *horon_py_remove_process_set(PyObject *context, PyObject *id);
 PyObject *horon_py_process_sets(PyObject *context, PyObject *ignored);
 PyObject *horon_py_team(PyObject *context, PyObject *id);

@@ -79,10 +79,14 @@ static int32_t *parse_ranks(PyObject *sequence, Py_ssize_t *n_out)
     return ranks;
 }
 
-PyObject *horon_py_add_process_set(PyObject *self, PyObject *sequence)
+PyObject *horon_py_add_process_set(PyObject *self, PyObject *arguments)
 {
     struct horon_py_context *context = (struct horon_py_context *)self;
+    horon_process_set_options_t options = HORON_PROCESS_SET_OPTIONS_INIT;
+    PyObject *sequence;
     Py_ssize_t n = 0;
+    if (!PyArg_ParseTuple(arguments, "O|z", &sequence, &options.backend))
+        return NULL;
     int32_t id = 0, *ranks = parse_ranks(sequence, &n);
     if (!ranks || !horon_py_is_open(context)) {
         PyMem_Free(ranks);
@@ -91,7 +95,7 @@ PyObject *horon_py_add_process_set(PyObject *self, PyObject *sequence)
     horon_status_t status;
     horon_py_context_enter(context);
     Py_BEGIN_ALLOW_THREADS status =
-        horon_process_set_add(context->handle, ranks, (size_t)n, -1, &id);
+        horon_process_set_add_with(context->handle, ranks, (size_t)n, &options, -1, &id);
     Py_END_ALLOW_THREADS horon_py_context_leave(context);
     PyMem_Free(ranks);
     if (status != HORON_OK)

@@ -332,17 +332,18 @@ def _find_process_sets(process_sets):
             ProcessSet(ranks)._added(set_id)
 
 
-def add_process_set(process_set) -> ProcessSet:
-    """Adds a process set, or one of the ranks in a list, and returns it.
+def add_process_set(process_set, backend=None) -> ProcessSet:
+    """Adds a process set, or one of the ranks in a list, and returns it. `backend` says what
+    carries its operations, of what the setting BACKEND names for the job: "mpi", or "native".
 
-    Every rank of the job calls this, with the same ranks; so it does for all that is added and
-    removed, in the same order. ValueError if there is one of these ranks.
+    Every rank of the job calls this, with the same ranks and backend; so it does for all that is
+    added and removed, in the same order. ValueError if there is one of these ranks.
     """
     if not isinstance(process_set, ProcessSet):
         process_set = ProcessSet(process_set)
     if process_set.process_set_id is not None:
         raise ValueError(f"{process_set} has been added")
-    process_set._added(context().add_process_set(process_set.ranks))
+    process_set._added(context().add_process_set(process_set.ranks, backend))
     return process_set
 
 

@@ -40,6 +40,10 @@ def rank_adds_and_removes():
     assert horon.add_process_set(one) is one and one.process_set_id == 1
     assert horon.process_set_by_id(1) is one
     assert horon.remove_process_set(one)
+    with pytest.raises(ValueError, match='backends "mpi": the setting BACKEND gives the job'):
+        horon.add_process_set(one, backend="mpi")
+    assert horon.add_process_set(one, backend="native").process_set_id == 1
+    assert horon.remove_process_set(one)
     if size > 2:
         assert horon.add_process_set([0, size - 1]).process_set_id == 1  # used again
     for ranks in (range(size - 1, 0, -1), range(size), [0, 0], [size], [-1], []):
