@@ -105,6 +105,15 @@ static inline uint64_t horon_operation_rows(const struct horon_operation *op, in
 /** Elements of the output of @p rank, as far as they are known before the ranks have met. */
 uint64_t horon_operation_output(const struct horon_operation *op, int rank, int size);
 
+/** Bytes of each rank's input, as a backend is chosen by; 0 where ranks' may differ. */
+static inline uint64_t horon_operation_bytes(const struct horon_operation *op)
+{
+    const struct horon_verb_row *row = horon_verb_of(&op->agreed);
+    return horon_verb_moves(row) && !horon_verb_rows_differ(row)
+               ? op->count * horon_dtype_bytes((horon_dtype_t)op->agreed.dtype)
+               : 0;
+}
+
 /** What stands for @p splits [size] in a signature. */
 int32_t horon_splits_hash(const uint64_t *splits, int size);
 

@@ -242,10 +242,7 @@ HORON_SELDOM static void choose(struct horon_route *route, const struct horon_op
                                 struct horon_route_memo *memo)
 {
     const struct horon_signature *agreed = &op->agreed;
-    uint64_t bytes = 0;
-    if (!horon_verb_rows_differ(horon_verb_of(agreed)))
-        bytes = op->count * horon_dtype_bytes((horon_dtype_t)agreed->dtype);
-    memo->choice = horon_backend_choose(&route->terms, agreed, bytes);
+    memo->choice = horon_backend_choose(&route->terms, agreed, horon_operation_bytes(op));
     memcpy(memo->kind, &agreed->verb, sizeof memo->kind);
     memo->holds = route->single;
     log_passed_over(route, agreed, &memo->choice);

@@ -9,6 +9,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { SETS = 3, MEMBERS = 3, COUNT = 1009, SMALL = 3 };
 
@@ -135,6 +136,12 @@ int main(int argc, char **argv)
     for (int round = 0; round < (argc > 1 ? atoi(argv[1]) : 1); round++) {
         sum_at_once(ctx, ids, round);
         sum_in_order(ctx, ids);
+    }
+    for (int set = 0; set < SETS && argc > 2; set++) {
+        const horon_descriptor_t desc = sum_of(ids[set], NULL, 1, "x");
+        const char *by = horon_carrier(ctx, &desc);
+        if (horon_process_set_rank(ctx, ids[set]) >= 0 && (!by || strcmp(by, argv[2]) != 0))
+            must(HORON_ERR_INVALID, "a set's sums are carried by", by ? by : "none");
     }
     for (int set = 0; set < SETS; set++)
         must(horon_process_set_remove(ctx, ids[set], -1), "remove", horon_last_error(ctx));

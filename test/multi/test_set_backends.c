@@ -31,14 +31,39 @@ static bool refused(horon_context_t *ctx, horon_status_t status, horon_status_t 
     return false;
 }
 
-/* @return does the set sum? */
+/* @return does the set sum, and say by what? */
 static bool sums(horon_context_t *ctx, int32_t set, float expected)
 {
     float data = (float)horon_rank(ctx) + 1;
     horon_descriptor_t desc = job_sum("sum", &data, 1, 0);
     desc.process_set = set;
-    return horon_process_set_rank(ctx, set) < 0 ||
-           (horon_run(ctx, &desc, -1, NULL, 0) == HORON_OK && data == expected);
+    if (horon_process_set_rank(ctx, set) < 0)
+        return !horon_carrier(ctx, &desc);
+    if (horon_run(ctx, &desc, -1, NULL, 0) != HORON_OK || data != expected)
+        return false;
+    const char *by = horon_carrier(ctx, &desc);
+    return by && strcmp(by, "native") == 0;
+}
+
+/* What is no operation, or one of what this build does not carry. */
+static bool carries_nothing_else(horon_context_t *ctx)
+{
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    bool none = true;
+    for (uint32_t verb = 0; verb <= HORON_VERB_COUNT; verb++) {
+        desc.verb = verb;
+        const char *by = horon_carrier(ctx, &desc);
+        none = none && (verb == HORON_VERB_COUNT ? !by : by && strcmp(by, "native") == 0);
+    }
+    desc.verb = HORON_ALLREDUCE;
+    desc.memory = HORON_MEMORY_CUDA;
+    none = none && !horon_carrier(ctx, &desc);
+    desc.memory = HORON_MEMORY_HOST;
+    desc.dtype = HORON_COMPLEX64; /* has no sum */
+    none = none && !horon_carrier(ctx, &desc);
+    desc.struct_bytes = 3;
+    return none && !horon_carrier(ctx, &desc) && !horon_carrier(NULL, &desc) &&
+           !horon_carrier(ctx, NULL);
 }
 
 static void ask_for_native_alone(horon_context_t *ctx, void *arg, struct job_report *report)
@@ -61,6 +86,7 @@ static void ask_for_native_alone(horon_context_t *ctx, void *arg, struct job_rep
     RANK_MUST(id == -7);
     RANK_MUST(add(ctx, 1, rank == 1 ? NULL : "native", &id) == HORON_OK); /* which is the same */
     RANK_MUST(sums(ctx, id, 3));
+    RANK_MUST(carries_nothing_else(ctx));
     RANK_MUST(horon_process_set_add_with(ctx, &two[1], 1, NULL, -1, &id) == HORON_OK);
     RANK_MUST(sums(ctx, id, 2));
 }
