@@ -34,6 +34,9 @@ struct perf_peer_ops {
     int (*admit)(struct perf_peer *peer, size_t n);
     /** Makes a process set of some ranks [n], in ascending order; sets *set_out on 0. */
     int (*divide)(struct perf_peer *peer, const int32_t *ranks, size_t n, int32_t *set_out);
+    /** What of the library carries an operation of the options' verb of @p count elements; a
+     * constant. NULL: there is one way alone, or it is not known. Not all ranks need to call it. */
+    const char *(*carrier)(const struct perf_peer *peer, uint64_t count);
     /** Readies @p n operations of the options' verb that together make one timed call, none on a
      * rank without any. Not timed. Sets *job_out on 0. */
     int (*prepare)(struct perf_peer *peer, const struct perf_operation *operations, size_t n,

@@ -138,6 +138,14 @@ static int horon_peer_divide(struct perf_peer *base, const int32_t *ranks, size_
                               : refused(peer, "--sets", status, horon_last_error(peer->context));
 }
 
+static const char *horon_peer_carrier(const struct perf_peer *base, uint64_t count)
+{
+    const struct horon_peer *const peer = (const struct horon_peer *)base;
+    const struct perf_operation operation = {.count = count, .size = base->size};
+    const horon_descriptor_t desc = descriptor(peer->options, &operation);
+    return horon_carrier(peer->context, &desc);
+}
+
 static int horon_job_prepare(struct perf_peer *base, const struct perf_operation *operations,
                              size_t n, struct perf_job **job_out)
 {
@@ -316,6 +324,7 @@ static const struct perf_peer_ops horon_peer_ops = {
     .shares_in_place = true,
     .admit = horon_peer_admit,
     .divide = horon_peer_divide,
+    .carrier = horon_peer_carrier,
     .prepare = horon_job_prepare,
     .run = horon_job_run,
     .release = job_release,

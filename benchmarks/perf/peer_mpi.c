@@ -322,11 +322,20 @@ static void mpi_peer_close(struct perf_peer *base, bool failed)
     free(peer);
 }
 
+/* MPI itself does. */
+static const char *mpi_peer_carrier(const struct perf_peer *base, uint64_t count)
+{
+    (void)base;
+    (void)count;
+    return NULL;
+}
+
 static const struct perf_peer_ops mpi_peer_ops = {
     .name = "mpi",
     .shares_in_place = false,
     .admit = mpi_peer_admit,
     .divide = mpi_peer_divide,
+    .carrier = mpi_peer_carrier,
     .prepare = mpi_job_prepare,
     .run = mpi_job_run,
     .release = mpi_job_release,

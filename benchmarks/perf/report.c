@@ -42,6 +42,30 @@ static const char *path_word(const struct perf_options *options)
     return options->persistent ? "in order, persistent" : "in order";
 }
 
+/* What carries each size that is measured: a word, and those behind which another one does. */
+static void carriers_print(const struct perf_report *report)
+{
+    const struct perf_options *const o = report->options;
+    const char *before = NULL;
+    for (uint64_t bytes = o->begin_bytes; bytes != 0 || before == NULL;) {
+        const uint64_t count = o->verb == HORON_BARRIER ? 0 : bytes / perf_dtype_bytes(o->dtype);
+        const char *const by = report->peer->ops->carrier(report->peer, count);
+        if (by == NULL) {
+            break;
+        }
+        if (before == NULL) {
+            printf("# carried by %s", by);
+        } else if (strcmp(before, by) != 0) {
+            printf(", from %" PRIu64 " bytes by %s", bytes, by);
+        }
+        before = by;
+        bytes = bytes < o->end_bytes ? perf_size_next(o, bytes) : 0;
+    }
+    if (before != NULL) {
+        printf("\n");
+    }
+}
+
 void perf_report_head(const struct perf_report *report, bool aligned)
 {
     const struct perf_options *const o = report->options;
@@ -52,6 +76,7 @@ void perf_report_head(const struct perf_report *report, bool aligned)
            " tensor(s) a call; %s; started together by %s\n",
            o->iterations, o->warmup, o->checks, o->tensors, o->pin ? "pinned" : "not pinned",
            aligned ? "shared memory" : "barriers only");
+    carriers_print(report);
     if (o->sets > 0) {
         printf("# %" PRIu64
                " process sets of %d ranks at once; times are a call's divided by them\n",

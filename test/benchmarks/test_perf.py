@@ -47,6 +47,13 @@ def test_perf_example_of_the_readme_gives_both_places():
     assert {cell["type"] for cell in cells} == {"float"}
 
 
+def test_perf_head_says_what_carries_it():
+    for words in ("allreduce", "--named", "-e", "1M"), ("sendrecv",), ("barrier",), ("scatter",):
+        status, out, err = jobs.run("-np", "3", PERF, *words, *QUICK)
+        assert status == 0, (words, out, err)
+        assert out.count("# carried by native\n") == 1, out
+
+
 def test_perf_parts_lie_among_those_of_all_ranks_in_place():
     for np in (1, 3):
         for words in ([], ["--tensors", "3"], ["--named", "--persistent", "--tensors", "2"]):

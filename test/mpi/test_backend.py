@@ -19,6 +19,7 @@ import tap  # noqa: E402
 VERIFY = os.environ.get("VERIFY")
 SUM_ONCE = os.environ.get("SUM_ONCE")
 SETS = os.environ.get("SETS")
+PERF = os.environ.get("HORON_TEST_PERF")
 BESIDE_MPI = os.environ.get("BESIDE_MPI")
 FILES = {launchers.mpirun: "libmpi.so.40", launchers.hydra: "libmpich.so.12"}
 NAMES = {launchers.mpirun: "Open MPI", launchers.hydra: "MPICH"}
@@ -96,6 +97,17 @@ def test_a_process_set_may_have_a_backend_of_its_own():
         assert status == 0, (out, err)
         assert "backend mpi is connected, among 5 ranks" in err, err  # the job
         assert "among 3 ranks" not in err, err
+
+
+def test_what_carries_it_stands_above_what_is_measured():
+    words = (PERF, "allreduce", "-b", "8", "-e", "1M", "-f", "64", "-n", "2", "-w", "1", "-c", "1")
+    for launch in FILES:
+        with launch(2, *words, **{**MPI, "HORON_BACKEND": "native,mpi"}) as job:
+            status, out, err = job.end()
+        assert status == 0 and "# carried by native\n" in out, (out, err)
+        with launch(2, *words, "--backend", "mpi", **MPI) as job:
+            status, out, err = job.end()
+        assert status == 0 and "# carried by mpi\n" in out, (out, err)
 
 
 def test_a_job_of_one_rank_begins_no_mpi():
