@@ -13,6 +13,9 @@
  * Nothing wakes a thread for MPI: while something is in flight the one that sleeps looks again
  * after a pause, which grows. MPI moves a piece of what is long in each look, and does not say so;
  * it shows in how long the look lasts.
+ *
+ * MPI may notice before horon does that a rank is gone, and does not say which: a call fails. That
+ * is held back for a while, in which horon names the rank.
  */
 #include "backend/mpi_state.h"
 
@@ -28,6 +31,8 @@
 #define PAUSE_MAX_NS UINT64_C(1000000)
 /* A look that lasts so long has moved data: one that finds nothing takes a tenth of it. */
 #define WORKED_NS UINT64_C(2000)
+/* Horon knows within a second that a rank is gone. */
+#define HELD_NS UINT64_C(2000000000)
 /* The least that an MPI must take as a tag. */
 #define TAG_MAX 32767
 
@@ -232,11 +237,32 @@ static horon_status_t begin_to_connect(struct horon_mpi_channel *channel, const 
                                   error);
 }
 
+/* A call of MPI's has failed. @return IN_PROGRESS, for now */
+static horon_status_t hold_back(struct horon_mpi_channel *channel, struct horon_error *error)
+{
+    channel->failure = *error;
+    horon_error_clear(error);
+    channel->failed_ns = horon_clock_ns();
+    channel->pause_ns = PAUSE_MIN_NS;
+    return HORON_IN_PROGRESS;
+}
+
+/* No call is made any more. */
+static horon_status_t held_back(const struct horon_mpi_channel *channel, struct horon_error *error)
+{
+    if (horon_clock_ns() - channel->failed_ns < HELD_NS)
+        return HORON_IN_PROGRESS;
+    *error = channel->failure;
+    return error->status;
+}
+
 static horon_status_t mpi_connect(struct horon_backend_channel *base, const uint64_t *addresses,
                                   bool *moved_out, struct horon_error *error)
 {
     struct horon_mpi_channel *channel = channel_of(base);
     horon_status_t status = HORON_OK;
+    if (channel->failed_ns)
+        return held_back(channel, error);
     if (!channel->making) {
         channel->pause_ns = PAUSE_MIN_NS;
         status = begin_to_connect(channel, addresses, error);
@@ -244,7 +270,7 @@ static horon_status_t mpi_connect(struct horon_backend_channel *base, const uint
     if (status == HORON_OK)
         status = horon_mpi_making_end(&channel->making, &channel->comm, error);
     if (status != HORON_OK)
-        return status;
+        return status == HORON_ERR_SYSTEM ? hold_back(channel, error) : status;
     HORON_LOG_INFO(channel->context->log, "backend mpi is connected, among %d ranks",
                    channel->team->size);
     channel->connected = *moved_out = true;
@@ -338,12 +364,18 @@ static horon_status_t mpi_advance(struct horon_backend_channel *base, bool *move
     assert(channel->step != HORON_MPI_IDLE);
     if (horon_mpi_has_ended(channel->context->library))
         return horon_error_set(error, HORON_ERR_CLOSED, "MPI was ended by the program");
+    if (channel->failed_ns)
+        return held_back(channel, error);
     for (;;) {
         horon_status_t status = look(channel, moved_out, error);
-        if (status != HORON_OK)
+        if (status == HORON_IN_PROGRESS)
             return status;
-        *moved_out = true;
-        status = go_on(channel, error);
+        if (status == HORON_OK) {
+            *moved_out = true;
+            status = go_on(channel, error);
+        }
+        if (status == HORON_ERR_SYSTEM)
+            return hold_back(channel, error);
         if (status == HORON_OK) {
             horon_mpi_move(channel, HORON_MPI_IDLE);
             channel->context->direct -= channel->direct;

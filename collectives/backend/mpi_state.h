@@ -68,7 +68,9 @@ struct horon_mpi_channel {
     struct horon_mpi_making *making; /* while it connects */
     horon_mpi_handle comm;
     bool connected, given_up;
-    bool direct;       /* MPI works on the operation's own memory, see mpi.c */
+    bool direct;        /* MPI works on the operation's own memory, see mpi.c */
+    uint64_t failed_ns; /* when a call of MPI's failed, for `failure`; 0: none has */
+    struct horon_error failure;
     uint64_t pause_ns; /* until the next look */
 
     const struct horon_operation *op; /* in flight */

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A rank that dies in the middle: `endless VERB COUNT in-order|named VICTIM`. All ranks carry the
+ * verb out over and over. The victim is killed at a moment of chance, which of large tensors lies
+ * in one of the operations; the others print how they failed, and what carried it.
+ */
+#include <horon/horon.h>
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { RANKS = 3, ROUNDS_BEFORE = 2, CHANCE_NS = 30000000 };
+
+static void *die(void *arg)
+{
+    struct timespec now, pause = {0};
+    (void)arg;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    pause.tv_nsec = now.tv_nsec % CHANCE_NS;
+    nanosleep(&pause, NULL); /* the moment itself */
+    kill(getpid(), SIGKILL);
+    return NULL;
+}
+
+static bool set_verb(horon_descriptor_t *desc, const char *name)
+{
+    for (uint32_t verb = 0; verb < HORON_VERB_COUNT; verb++)
+        if (strcmp(horon_verb_name((horon_verb_t)verb), name) == 0) {
+            desc->verb = verb;
+            return true;
+        }
+    return false;
+}
+
+int main(int argc, char **argv)
+{
+    horon_context_t *ctx = NULL;
+    char why[HORON_ERROR_TEXT_BYTES];
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    pthread_t killer;
+    if (argc != 5 || !set_verb(&desc, argv[1]))
+        return 2;
+    const uint64_t count = strtoull(argv[2], NULL, 10);
+    desc.count = count;
+    desc.dst_count = RANKS * count;
+    desc.dtype = HORON_FLOAT32;
+    desc.src = calloc(count + 1, sizeof(float));
+    desc.dst = calloc(RANKS * count + 1, sizeof(float));
+    if (strcmp(argv[3], "in-order") == 0)
+        desc.flags = HORON_IN_ORDER;
+    else
+        desc.name = "endless";
+    horon_status_t status = horon_context_create(NULL, &ctx, why, sizeof why);
+    if (status != HORON_OK || horon_size(ctx) != RANKS || !desc.src || !desc.dst) {
+        fprintf(stderr, "%s\n", status == HORON_OK ? "it takes three ranks" : why);
+        return 2;
+    }
+    const int rank = horon_rank(ctx);
+    for (int round = 0; status == HORON_OK; round++) {
+        status = horon_run(ctx, &desc, -1, why, sizeof why);
+        if (round == ROUNDS_BEFORE && rank == atoi(argv[4]))
+            pthread_create(&killer, NULL, die, NULL);
+        if (round == ROUNDS_BEFORE)
+            printf("rank %d by %s\n", rank, horon_carrier(ctx, &desc));
+    }
+    printf("failed %d %d %s\n", rank, status, why);
+    horon_context_destroy(ctx);
+    return 1;
+}

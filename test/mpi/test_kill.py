@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank is killed in the middle of an operation that MPI carries, of every verb: the others name
+it, and end. Of either family, where the launcher leaves them alive."""
+
+import os
+import pathlib
+import re
+import sys
+
+HERE = pathlib.Path(__file__).parent
+sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "drift")]
+
+import launchers  # noqa: E402
+import tap  # noqa: E402
+
+ENDLESS = os.environ.get("ENDLESS")
+FULL = os.environ.get("HORON_TEST_FULL")
+RECOVERY = {launchers.mpirun: "--enable-recovery", launchers.hydra: "-disable-auto-cleanup"}
+MODES = {launchers.mpirun: "in-order", launchers.hydra: "named"}
+ENV = {
+    "HORON_BACKEND": "mpi",
+    "HORON_LOG_LEVEL": "info",
+    "HORON_STALL_WARN": "0",
+    "ASAN_OPTIONS": f"{os.environ.get('ASAN_OPTIONS', '')}:detect_leaks=0",  # MPI loses memory
+    "UCX_TLS": "^cma",  # below MPICH it ends a process that reads the memory of one that is gone
+}
+# Hydra ends all once a process that it started itself is killed, whatever its options say.
+IN_A_SHELL = 'trap "" USR1; "$@"; true'
+VERBS = (
+    *("allreduce", "broadcast", "allgather", "barrier", "alltoall", "gather", "scatter"),
+    *("reducescatter", "reduce"),
+)
+
+
+def kill_in(launch, verb, count, mode, victim):
+    command = ("sh", "-c", IN_A_SHELL, "-", ENDLESS, verb, str(count), mode, str(victim))
+    with launch(3, *command, options=(RECOVERY[launch],), **ENV) as job:
+        _, out, err = job.end()  # with a status of the launcher's choice
+        job.assert_nothing_left()
+    told = (launch.__name__, verb, count, mode, out, err)
+    assert len(re.findall(r"^rank \d by mpi$", out, re.M)) >= 2, told
+    failed = re.findall(r"^failed (\d) (-\d+) (.*)$", out, re.M)
+    assert sorted(rank for rank, _, _ in failed) == sorted({"0", "1", "2"} - {str(victim)}), told
+    for _, status, text in failed:
+        assert status == "-6" and f"rank {victim} (" in text and verb in text, told
+    assert err.count("MPI_Finalize() is left out") == 2, told
+
+
+def test_kills_in_the_middle_are_named_whatever_the_verb():
+    """Rank 0 is root of the verbs that have one."""
+    for number, verb in enumerate(VERBS):
+        for launch in RECOVERY:
+            for mode in ("in-order", "named") if FULL else (MODES[launch],):
+                kill_in(launch, verb, 600003, mode, number % 3)
+
+
+def test_kills_of_the_root_and_of_another_are_named():
+    for launch in RECOVERY:
+        for victim in (0, 2) if FULL else (0,):
+            kill_in(launch, "broadcast", 600003, "named", victim)
+            kill_in(launch, "reduce", 3, "in-order", victim)
+
+
+tap.run(dict(vars()))
