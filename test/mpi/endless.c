@@ -6,26 +6,26 @@
  */
 #include <horon/horon.h>
 
-#include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-enum { RANKS = 3, ROUNDS_BEFORE = 2, CHANCE_NS = 30000000 };
+enum { RANKS = 3, CHANCE_NS = 30000000 };
 
-static void *die(void *arg)
+/* @return false: this process cannot be killed by a timer */
+static bool die_soon(void)
 {
-    struct timespec now, pause = {0};
-    (void)arg;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    pause.tv_nsec = now.tv_nsec % CHANCE_NS;
-    nanosleep(&pause, NULL); /* the moment itself */
-    kill(getpid(), SIGKILL);
-    return NULL;
+    struct sigevent death = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGKILL};
+    struct itimerspec moment = {0};
+    timer_t timer;
+    clock_gettime(CLOCK_MONOTONIC, &moment.it_value);
+    moment.it_value.tv_nsec = 1 + moment.it_value.tv_nsec % CHANCE_NS;
+    moment.it_value.tv_sec = 0;
+    return timer_create(CLOCK_MONOTONIC, &death, &timer) == 0 &&
+           timer_settime(timer, 0, &moment, NULL) == 0;
 }
 
 static bool set_verb(horon_descriptor_t *desc, const char *name)
@@ -43,7 +43,6 @@ int main(int argc, char **argv)
     horon_context_t *ctx = NULL;
     char why[HORON_ERROR_TEXT_BYTES];
     horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
-    pthread_t killer;
     if (argc != 5 || !set_verb(&desc, argv[1]))
         return 2;
     const uint64_t count = strtoull(argv[2], NULL, 10);
@@ -62,13 +61,17 @@ int main(int argc, char **argv)
         return 2;
     }
     const int rank = horon_rank(ctx);
-    for (int round = 0; status == HORON_OK; round++) {
+    horon_descriptor_t barrier = HORON_DESCRIPTOR_INIT;
+    barrier.verb = HORON_BARRIER;
+    status = horon_run(ctx, &desc, -1, why, sizeof why);
+    printf("rank %d by %s\n", rank, horon_carrier(ctx, &desc));
+    fflush(stdout);
+    if (status == HORON_OK) /* all have said it */
+        status = horon_run(ctx, &barrier, -1, why, sizeof why);
+    if (status == HORON_OK && rank == atoi(argv[4]) && !die_soon())
+        return 2;
+    while (status == HORON_OK)
         status = horon_run(ctx, &desc, -1, why, sizeof why);
-        if (round == ROUNDS_BEFORE && rank == atoi(argv[4]))
-            pthread_create(&killer, NULL, die, NULL);
-        if (round == ROUNDS_BEFORE)
-            printf("rank %d by %s\n", rank, horon_carrier(ctx, &desc));
-    }
     printf("failed %d %d %s\n", rank, status, why);
     horon_context_destroy(ctx);
     return 1;

@@ -38,7 +38,7 @@ def kill_in(launch, verb, count, mode, victim):
         _, out, err = job.end()  # with a status of the launcher's choice
         job.assert_nothing_left()
     told = (launch.__name__, verb, count, mode, out, err)
-    assert len(re.findall(r"^rank \d by mpi$", out, re.M)) >= 2, told
+    assert len(re.findall(r"^rank \d by mpi$", out, re.M)) == 3, told
     failed = re.findall(r"^failed (\d) (-\d+) (.*)$", out, re.M)
     assert sorted(rank for rank, _, _ in failed) == sorted({"0", "1", "2"} - {str(victim)}), told
     for _, status, text in failed:
