@@ -38,6 +38,10 @@ struct horon_backend_context {
 /** What a backend makes for a lane; its own struct begins with it. */
 struct horon_backend_channel {
     const struct horon_backend *backend;
+    /* [size][horon_verb_ahead_words()] by rank, of the operation that begins: what ranks tell ahead
+     * of it they have told already, as they had to tell each other something; valid in begin().
+     * NULL: they have not. The same on all ranks. */
+    const uint64_t *rows;
 };
 
 /** What a context wants of its backends. */

@@ -293,6 +293,8 @@ static void mpi_begin(struct horon_backend_channel *base, const struct horon_ope
     channel->direct =
         channel->context->library->began && is_of_one_team(channel->context, channel->team);
     channel->context->direct += channel->direct;
+    if (base->rows)
+        horon_mpi_take_rows(channel, base->rows);
 }
 
 horon_status_t horon_mpi_launched(struct horon_mpi_channel *channel, const char *call, int code,

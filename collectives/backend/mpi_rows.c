@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Operations of which ranks tell each other their rows first: those to all, by one collective of
- * words, or those to each. Then the output is placed, and runs of rows go from each rank to each,
- * as the verb's row says: of an allgather by MPI's own, if it can count them; of the others from
- * rank to rank, in rounds of as much as MPI can count.
+ * words, or those to each; unless they have told them when they met. Then the output is placed, and
+ * runs of rows go from each rank to each, as the verb's row says: of an allgather by MPI's own, if
+ * it can count them; of the others from rank to rank, in rounds of as much as MPI can count.
  */
 #include "backend/mpi_state.h"
 
@@ -38,6 +38,17 @@ static bool same_to_all(const struct horon_mpi_channel *channel)
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
+
+void horon_mpi_take_rows(struct horon_mpi_channel *channel, const uint64_t *rows)
+{
+    const int size = channel->team->size, rank = channel->team->rank;
+    const size_t words = horon_verb_ahead_words(row_of(channel), size);
+    for (int other = 0; other < size; other++)
+        channel->words[size + other] =
+            rows[(size_t)other * words + (words == 1 ? 0 : (size_t)rank)];
+    memcpy(channel->words, channel->op->ahead, words * sizeof *channel->words);
+    horon_mpi_move(channel, HORON_MPI_ROWS);
+}
 
 static horon_status_t tell_rows(struct horon_mpi_channel *channel, struct horon_error *error)
 {

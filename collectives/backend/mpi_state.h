@@ -127,6 +127,8 @@ static inline int horon_mpi_piece_of(uint64_t left)
 /** Where the input is as long as the output, or is cut as agreed; mpi_vector.c. */
 horon_status_t horon_mpi_go_on_with_vector(struct horon_mpi_channel *channel,
                                            struct horon_error *error);
+/** The rows of all ranks, as in the channel's base: they need not tell them; mpi_rows.c. */
+void horon_mpi_take_rows(struct horon_mpi_channel *channel, const uint64_t *rows);
 /** Where ranks tell each other their rows first; mpi_rows.c. */
 horon_status_t horon_mpi_go_on_with_rows(struct horon_mpi_channel *channel,
                                          struct horon_error *error);

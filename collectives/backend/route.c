@@ -318,16 +318,20 @@ static bool is_opening(const struct horon_route *route)
 }
 
 /* Numbers are proposed only for an operation that all ranks have. A batch was decided because all
- * have it; ranks that submit in order meet first. */
+ * have it; ranks that submit in order meet first, and tell each other their rows on the way. */
 static horon_status_t begin_to_draw(struct horon_route *route, const struct horon_operation *op,
                                     struct horon_error *error)
 {
     const bool meets = route->step == HORON_ROUTE_READY && route->terms.in_order;
-    if (horon_words_clear(&route->words, 1) != HORON_OK)
-        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a ticket");
+    route->knows_rows = meets && !route->choice->composed &&
+                        horon_verb_of(&op->agreed)->ahead != HORON_AHEAD_NOTHING;
+    const size_t count = route->knows_rows ? horon_words_put_rows(&route->words, op, route->team)
+                                           : horon_words_clear(&route->words, 1) == HORON_OK;
+    if (count == 0)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for words of all ranks");
     if (!meets)
         route->words.words[0] = horon_ticket_propose(route->options.tickets, &route->ticket);
-    horon_words_begin(&route->words, 1, op, 0);
+    horon_words_begin(&route->words, count, op, 0);
     horon_route_move(route, meets ? HORON_ROUTE_MEETS : HORON_ROUTE_DRAWS);
     return HORON_OK;
 }
@@ -432,19 +436,16 @@ static void compose(struct horon_route *route, const struct horon_operation *op,
         refuse(route, status, "the inputs add up to more than memory can hold");
 }
 
-/* Each rank's in words of its own. */
 static void gather_rows(struct horon_route *route, const struct horon_operation *op)
 {
-    const size_t size = (size_t)route->team->size, rank = (size_t)route->team->rank;
-    const size_t each = horon_verb_ahead_words(horon_verb_of(&op->agreed), route->team->size);
-    if (horon_words_clear(&route->words, size * each) != HORON_OK) {
+    const size_t count = horon_words_put_rows(&route->words, op, route->team);
+    if (count == 0) {
         refuse(route, HORON_ERR_MEMORY, "no memory for the rows of all ranks");
         return;
     }
-    memcpy(route->words.words + rank * each, op->ahead, each * sizeof *op->ahead);
     route->composed.whole = op;
     route->gathers_rows = true;
-    horon_words_begin(&route->words, size * each, op, 0);
+    horon_words_begin(&route->words, count, op, 0);
 }
 
 HORON_SELDOM static void begin_composed(struct horon_route *route, const struct horon_operation *op)
@@ -475,6 +476,8 @@ void horon_route_begin(struct horon_route *route, const struct horon_operation *
         begin_composed(route, op);
         return;
     }
+    channel->rows = route->knows_rows ? route->words.words : NULL;
+    route->knows_rows = false;
     channel->backend->begin(channel, op);
     give_ticket_back(route);
 }

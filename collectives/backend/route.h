@@ -10,9 +10,9 @@
  * What ranks must know of each other before an operation of another backend can begin, they tell
  * each other on a channel that all can use (words.h): before the first of all, which backends are
  * usable; before the first of a backend, the addresses of its channels; before each that needs a
- * ticket, the proposals for it; before one in order whose data shows no check, nothing but that;
- * before one that is composed in rounds, the rows. Where all operations go to that channel's
- * backend nothing of this happens.
+ * ticket, the proposals for it; before one in order whose data shows no check, nothing but that, or
+ * the rows; before one that is composed in rounds, the rows. Where all operations go to that
+ * channel's backend nothing of this happens.
  */
 #ifndef HORON_BACKEND_ROUTE_H
 #define HORON_BACKEND_ROUTE_H
@@ -71,6 +71,7 @@ struct horon_route {
     struct horon_composed composed;
     bool composing;                  /* `composed` is in flight, and nothing else */
     bool gathers_rows;               /* of what is composed */
+    bool knows_rows;                 /* the words are those of the next one, from all ranks */
     uint32_t told[HORON_VERB_COUNT]; /* backends whose lack of the verb was told */
     horon_status_t refused;          /* why the operation that was begun last cannot be */
     char why[256];

@@ -18,6 +18,17 @@ horon_status_t horon_words_clear(struct horon_words *words, size_t count)
     return HORON_OK;
 }
 
+size_t horon_words_put_rows(struct horon_words *words, const struct horon_operation *op,
+                            const struct horon_team *team)
+{
+    const size_t size = (size_t)team->size, rank = (size_t)team->rank;
+    const size_t each = horon_verb_ahead_words(horon_verb_of(&op->agreed), team->size);
+    if (horon_words_clear(words, size * each) != HORON_OK)
+        return 0;
+    memcpy(words->words + rank * each, op->ahead, each * sizeof *op->ahead);
+    return size * each;
+}
+
 void horon_words_begin(struct horon_words *words, size_t count, const struct horon_operation *op,
                        uint64_t check)
 {

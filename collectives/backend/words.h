@@ -21,6 +21,10 @@ struct horon_words {
 
 /** Makes room for @p count words, and sets them to 0. @return OK | ERR_MEMORY */
 horon_status_t horon_words_clear(struct horon_words *words, size_t count);
+/** Likewise for the rows of all ranks that they tell ahead of an operation, each rank's in words of
+ * its own, and puts this rank's there. @return how many words; 0: no memory */
+size_t horon_words_put_rows(struct horon_words *words, const struct horon_operation *op,
+                            const struct horon_team *team);
 /** Begins with what stands there. @param op  ahead of which they are told; it stays until all have.
  * NULL: of none in particular, and @p check is theirs */
 void horon_words_begin(struct horon_words *words, size_t count, const struct horon_operation *op,
