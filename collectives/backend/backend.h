@@ -106,10 +106,11 @@ struct horon_backend {
      * lane. A rank may create and connect channels of overlapping teams in another order than its
      * peers do, and several at a time: no channel may need another one to be connected first, nor
      * the same order on all ranks. What a library can do for one team at a time is a step of
-     * connect(), which says IN_PROGRESS until it can be done.
+     * connect(), which says IN_PROGRESS until it can be done; so may this, with the same meaning,
+     * where the backend needs connecting: nothing is made then, nor told to other ranks.
      * @param device  on which this rank has that operation's memory; with the lane 0
      * @param address [address_words], all 0: what this rank's has to say; with the lane NULL
-     * @return OK | what it failed with
+     * @return OK | IN_PROGRESS: ask again | what it failed with
      */
     horon_status_t (*create)(struct horon_backend_context *context,
                              const struct horon_channel_options *options,

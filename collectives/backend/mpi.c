@@ -191,11 +191,14 @@ static horon_status_t mpi_create(struct horon_backend_context *base,
     (void)host, (void)device;
     if (!channel)
         return HORON_ERR_MEMORY;
-    /* to wait for the other team here may be for ever */
-    const bool busy = context->direct > 0 && !is_of_one_team(context, team);
+    /* All ranks of that team have begun what MPI works on, so it ends; or it is given up, and the
+     * context is closed. */
+    const bool others = !is_of_one_team(context, team), busy = others && context->direct > 0;
+    if (others)
+        context->awaited = busy;
     if (context->closed || busy || options->channel > TAG_MAX) {
         horon_free(channel);
-        return HORON_ERR_UNSUPPORTED;
+        return busy && !context->closed ? HORON_IN_PROGRESS : HORON_ERR_UNSUPPORTED;
     }
     channel->base.backend = base->backend;
     channel->context = context;
@@ -290,8 +293,8 @@ static void mpi_begin(struct horon_backend_channel *base, const struct horon_ope
     channel->in = NULL;
     channel->out = NULL;
     channel->pause_ns = PAUSE_MIN_NS;
-    channel->direct =
-        channel->context->library->began && is_of_one_team(channel->context, channel->team);
+    channel->direct = channel->context->library->began && !channel->context->awaited &&
+                      is_of_one_team(channel->context, channel->team);
     channel->context->direct += channel->direct;
     if (base->rows)
         horon_mpi_take_rows(channel, base->rows);

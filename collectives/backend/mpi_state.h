@@ -18,6 +18,7 @@ struct horon_mpi_context {
     const struct horon_log *log;
     struct horon_mpi_channel *channels; /* all of them, in no order */
     int direct;    /* of these have MPI at work on their operation's own memory */
+    bool awaited;  /* a channel of another team waits until there are none: no more of them begin */
     bool given_up; /* one was, and MPI may have things in flight for ever */
     bool closed;   /* some of these on memory that is not ours: no call is made any more */
 };

@@ -274,6 +274,8 @@ static horon_status_t begin_to_open(struct horon_route *route, const struct horo
     uint64_t *addresses = route->words.words + 1;
     const horon_status_t status =
         make_channel(route, index, op->device, addresses + (size_t)route->team->rank * words);
+    if (status == HORON_IN_PROGRESS)
+        return status;
     if (status != HORON_OK) {
         horon_backends_unused(route->options.backends, route->options.log, backend,
                               "no channel: ", horon_status_text(status));
@@ -573,23 +575,21 @@ bool horon_route_keeps_inputs(const struct horon_route *route)
 
 void horon_route_explain(const struct horon_route *route, char *text, size_t text_bytes)
 {
-    static const char *const steps[] = {
+    static const char *const steps[HORON_ROUTE_GIVEN_UP + 1] = {
         [HORON_ROUTE_AGREES] = "ranks tell each other which backends they can use",
-        [HORON_ROUTE_READY] = "",
         [HORON_ROUTE_OPENS] = "ranks tell each other where their channels are",
-        [HORON_ROUTE_CONNECTS] = "", /* its channel says it */
         [HORON_ROUTE_MEETS] = "ranks tell each other that they have it",
         [HORON_ROUTE_DRAWS] = "ranks agree on its turn on the device",
         [HORON_ROUTE_IS_KNOWN] = "it waits for its turn on the device",
-        [HORON_ROUTE_GIVEN_UP] = "",
     };
     const struct horon_backend_channel *channel = channel_at_work(route);
     HORON_ASSERT_OWNER(route->options.channel.owner);
     if (channel)
         channel->backend->explain(channel, text, text_bytes);
+    else if (route->gathers_rows)
+        snprintf(text, text_bytes, "ranks tell each other their rows");
     else
-        snprintf(text, text_bytes, "%s",
-                 route->gathers_rows ? "ranks tell each other their rows" : steps[route->step]);
+        snprintf(text, text_bytes, "%s", steps[route->step] ? steps[route->step] : "");
 }
 
 uint64_t horon_route_interval_ns(const struct horon_route *route)

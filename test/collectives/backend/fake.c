@@ -97,6 +97,8 @@ static horon_status_t fake_create(struct horon_backend_context *context,
     struct fake *fake = fake_of(context->backend);
     struct fake_lane *lane = &fake->lanes[options->channel % FAKE_LANES_MAX];
     (void)host;
+    if (fake->making[team->rank]++ < fake->makes)
+        return HORON_IN_PROGRESS;
     if (fake->unmade >> team->rank & 1)
         return HORON_ERR_SYSTEM;
     struct fake_channel *channel = calloc(1, sizeof *channel);

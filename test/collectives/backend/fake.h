@@ -64,6 +64,7 @@ struct fake {
     uint32_t refused;                  /* mask of ranks on which; 0: all */
     uint32_t unmade;                   /* mask of ranks that can make no channel */
     uint32_t unconnected;              /* mask of ranks whose channel fails to connect */
+    int makes, making[FAKE_RANKS_MAX]; /* turns of each rank that making a channel takes; so far */
     int connects;                      /* turns of each rank that connecting takes */
     bool rings;                        /* it shows a descriptor, and needs no interval */
     bool roots_end_first; /* a rank is done with a broadcast of its own once it has begun it */

@@ -96,6 +96,29 @@ static void test_route_connects_a_backend_before_its_first_operation(void **stat
     assert_int_equal(bed->fakes[1].lanes[0].done, 3); /* usable, the allreduce, addresses */
 }
 
+/* Of the two ranks one is made to wait, and the other has told its address by then. */
+static void test_route_asks_again_for_a_channel_that_cannot_be_made_yet(void **state)
+{
+    struct bed *bed = *state;
+    struct use uses[SIZE];
+    bed->fakes[0].base.caps &= ~HORON_BACKEND_EVERYWHERE;
+    bed->fakes[0].base.address_words = 2;
+    bed->fakes[0].makes = 20;
+    bed->fakes[0].making[1] = 20;
+    join(bed);
+    for (int turn = 0; turn < 10; turn++)
+        for (int rank = 0; rank < SIZE; rank++) {
+            describe(&uses[rank], HORON_ALLREDUCE, rank, 0);
+            assert_false(may_begin(bed, rank, &uses[rank]));
+        }
+    assert_null(bed->fakes[0].lanes[0].channels[0]);
+    assert_non_null(bed->fakes[0].lanes[0].channels[1]);
+    expect_doing(bed, 0, "");
+    run(bed, uses, 1);
+    assert_true(bed->fakes[0].making[0] > 20);
+    assert_int_equal(bed->fakes[0].lanes[0].done, 1);
+}
+
 static void test_route_that_connects_waits_and_is_given_up_like_any(void **state)
 {
     struct bed *bed = *state;
@@ -183,6 +206,7 @@ int main(void)
         TEST(test_route_uses_what_all_ranks_can_use),
         TEST(test_route_does_without_a_backend_that_is_not_there),
         TEST(test_route_connects_a_backend_before_its_first_operation),
+        TEST(test_route_asks_again_for_a_channel_that_cannot_be_made_yet),
         TEST(test_route_that_connects_waits_and_is_given_up_like_any),
         TEST(test_route_does_without_a_backend_of_which_a_rank_can_make_no_channel),
         cmocka_unit_test(test_route_goes_by_the_lowest_version_of_all_ranks),
