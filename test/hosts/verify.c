@@ -17,6 +17,8 @@
  *  - last: rank 0 comes last to an operation, with another size, and then calls nothing more.
  *  - aside ROUNDS: broadcasts much that nobody waits for, beside small sums.
  *
+ * With VERIFY_SET set all cases run in a process set of all ranks of the job but the first, which
+ * LAYOUT is of then, and what it names is the set's backend.
  * With VERIFY_WHOLE set all numbers are small and whole, so that sums are exact in any order.
  *
  * A failure prints "failed NANOSECONDS STATUS TEXT", the clock being CLOCK_MONOTONIC, and exits
@@ -43,6 +45,17 @@ struct work {
 };
 
 static char why[HORON_ERROR_TEXT_BYTES];
+static int32_t set; /* in which all cases run; 0: the job */
+
+static int rank_of(const horon_context_t *ctx)
+{
+    return horon_process_set_rank(ctx, set);
+}
+
+static int size_of(const horon_context_t *ctx)
+{
+    return horon_process_set_size(ctx, set);
+}
 
 static void *memory(uint64_t elements, horon_dtype_t dtype)
 {
@@ -129,12 +142,13 @@ static int meet(horon_context_t *ctx, const char *folder, bool in_order)
         horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
         desc.verb = HORON_BARRIER;
         desc.flags = in_order ? HORON_IN_ORDER : 0;
-        if (!note(folder, meeting, horon_rank(ctx), true))
+        desc.process_set = set;
+        if (!note(folder, meeting, rank_of(ctx), true))
             return failed(0, "a note cannot be made");
         horon_status_t status = horon_run(ctx, &desc, -1, why, sizeof why);
         if (status != HORON_OK)
             return failed(status, why);
-        for (int rank = 0; rank < horon_size(ctx); rank++)
+        for (int rank = 0; rank < size_of(ctx); rank++)
             if (!note(folder, meeting, rank, false))
                 return wrong("the note behind the barrier", rank, 0, 1);
     }
@@ -191,6 +205,7 @@ static horon_descriptor_t begin_work(struct work *work, int rank, int size)
     desc.dtype = one->dtype;
     desc.redop = one->redop;
     desc.root = one->root;
+    desc.process_set = set;
     desc.name = one->name;
     desc.src = work->src;
     desc.dst = in_place ? work->src : work->dst;
@@ -223,7 +238,7 @@ static void end_work(struct work *work, int rank, int size)
 
 static int run_in_order(horon_context_t *ctx, struct work *works, int count)
 {
-    const int rank = horon_rank(ctx), size = horon_size(ctx);
+    const int rank = rank_of(ctx), size = size_of(ctx);
     for (int i = 0; i < count; i++) {
         if (!takes_part(works[i].one, rank))
             continue;
@@ -242,7 +257,7 @@ static int run_in_order(horon_context_t *ctx, struct work *works, int count)
 /* Messages are in no group. */
 static int submit(horon_context_t *ctx, struct work *works, int first, int count)
 {
-    const int rank = horon_rank(ctx), size = horon_size(ctx);
+    const int rank = rank_of(ctx), size = size_of(ctx);
     struct work *grouped[GROUP];
     horon_descriptor_t descs[GROUP];
     horon_request_t *requests[GROUP];
@@ -271,7 +286,7 @@ static int submit(horon_context_t *ctx, struct work *works, int first, int count
 static int run_named(horon_context_t *ctx, struct work *works, int count, int group)
 {
     const int blocks = (count + group - 1) / group;
-    const int rank = horon_rank(ctx);
+    const int rank = rank_of(ctx);
     int step = 1 + rank * 7 % blocks;
     for (int divisor = 2; divisor <= step; divisor++)
         if (step % divisor == 0 && blocks % divisor == 0) {
@@ -303,7 +318,7 @@ static bool is_whole(void)
 static int run_cases(horon_context_t *ctx, const char *mode, const char *folder)
 {
     int count = 0;
-    struct one_case *cases = cases_make(horon_size(ctx), is_whole(), &count);
+    struct one_case *cases = cases_make(size_of(ctx), is_whole(), &count);
     struct work *works = calloc((size_t)count, sizeof *works);
     const bool in_order = strcmp(mode, "in-order") == 0;
     if (!works)
@@ -316,10 +331,22 @@ static int run_cases(horon_context_t *ctx, const char *mode, const char *folder)
     else if (code == 0)
         code = run_named(ctx, works, count, strcmp(mode, "grouped") == 0 ? GROUP : 1);
     for (int i = 0; code == 0 && i < count; i++)
-        end_work(&works[i], horon_rank(ctx), horon_size(ctx));
+        end_work(&works[i], rank_of(ctx), size_of(ctx));
     free(works);
     free(cases);
     return code;
+}
+
+/* Rank 0 is outside of it. @return OK, also there */
+static horon_status_t make_set(horon_context_t *ctx, const char *backend)
+{
+    int32_t ranks[CASE_RANKS_MAX];
+    const int32_t count = horon_size(ctx) - 1;
+    horon_process_set_options_t options = HORON_PROCESS_SET_OPTIONS_INIT;
+    for (int32_t i = 0; i < count; i++)
+        ranks[i] = i + 1;
+    options.backend = backend;
+    return horon_process_set_add_with(ctx, ranks, (size_t)count, &options, -1, &set);
 }
 
 static void expect_case(const struct one_case *one, const struct layout *layout)
@@ -529,8 +556,13 @@ static int work(horon_context_t *ctx, int words, char **word, const struct layou
         return last(ctx);
     if (strcmp(word[1], "aside") == 0 && words == 3)
         return aside(ctx, strtol(word[2], NULL, 10));
-    if (words != 4 || check_place(ctx, layout) != 0)
+    const char *backend = getenv("VERIFY_SET");
+    if (words != 4 || (!backend && check_place(ctx, layout) != 0))
         return 1;
+    if (backend && make_set(ctx, backend) != HORON_OK)
+        return failed(0, horon_last_error(ctx));
+    if (rank_of(ctx) < 0)
+        return 0;
     return run_cases(ctx, word[1], word[3]);
 }
 

@@ -46,14 +46,17 @@ def expected(size):
     return found
 
 
-def check_results(launch, mode, size, **env):
+def check_results(launch, mode, size, in_set=False, **env):
+    """@param in_set  the job has a rank more, its first, which is outside"""
+    if in_set:
+        env["VERIFY_SET"] = "mpi"
     with tempfile.TemporaryDirectory() as folder:
         command = ("sh", "-c", APART, folder, VERIFY, mode, ",".join("0" * size), folder)
-        with launch(size, *command, **{**MPI, **env}) as job:
+        with launch(size + in_set, *command, **{**MPI, **env}) as job:
             status, out, err = job.end()
         assert status == 0, (mode, size, out, err)
         for rank, lines in enumerate(expected(size)):
-            told = pathlib.Path(folder, f"out{rank}").read_text().splitlines()
+            told = pathlib.Path(folder, f"out{rank + in_set}").read_text().splitlines()
             wrong = [pair for pair in zip(told, lines, strict=False) if pair[0] != pair[1]]
             assert told == lines, (mode, size, rank, len(told), len(lines), wrong[:5])
     job.assert_nothing_left()
@@ -69,6 +72,13 @@ def test_results_of_every_verb_are_right():
             err = check_results(launch, mode, size, HORON_BACKEND="mpi,native")
             assert err.count(NAMES[launch]) >= size, err
             assert err.count("begun by horon") == size, err
+
+
+def test_results_in_a_process_set_are_right():
+    for launch in FILES:
+        for mode, size in ("in-order", 3), ("grouped", 2), ("named", 4):
+            err = check_results(launch, mode, size, in_set=True, HORON_BACKEND="native,mpi")
+            assert f"among {size + 1} ranks" not in err, err
 
 
 def test_process_sets_that_overlap_and_ranks_that_join():
