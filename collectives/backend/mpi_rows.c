@@ -185,11 +185,19 @@ static horon_status_t gather_at_once(struct horon_mpi_channel *channel, struct h
 {
     const struct horon_mpi_channel *c = channel;
     const int given = (int)input_count(c);
+    bool even = true;
     assert((uint64_t)given == take_count(c, c->team->rank));
     for (int rank = 0; rank < c->team->size; rank++) {
         c->counts[rank] = (int)take_count(c, rank);
         c->starts[rank] = (int)c->take_at[rank];
+        even = even && c->counts[rank] == given;
     }
+    if (even) /* for which MPI has quicker ways */
+        return horon_mpi_launched(channel, "MPI_Iallgather",
+                                  horon_mpi_calls_of(c)->iallgather(c->in, given, c->type, c->out,
+                                                                    given, c->type, c->comm,
+                                                                    horon_mpi_request(channel)),
+                                  error);
     return horon_mpi_launched(
         channel, "MPI_Iallgatherv",
         horon_mpi_calls_of(c)->iallgatherv(c->in, given, c->type, c->out, c->counts, c->starts,
