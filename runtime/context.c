@@ -120,7 +120,7 @@ static void request_ended(struct horon_request *request)
 static void job_failed(void *arg, const struct horon_error *why)
 {
     const struct horon_context *ctx = arg;
-    if (!ctx->config.ranks[0])
+    if (!ctx->config.ranks[0] && !ctx->of_communicator)
         horon_failure_file_write(ctx->config.failure_file, why);
 }
 
@@ -387,7 +387,7 @@ static void warn_of_unheeded(const struct horon_context *ctx, const horon_option
     const int found[HORON_CONFIG_PLACES] = {horon_rank(ctx),       horon_size(ctx),
                                             horon_local_rank(ctx), horon_local_size(ctx),
                                             horon_cross_rank(ctx), horon_cross_size(ctx)};
-    const bool chosen = options->rank != -1 || ctx->config.ranks[0];
+    const bool chosen = options->rank != -1 || options->mpi_comm || ctx->config.ranks[0];
     horon_config_warn_unheeded(&ctx->log, chosen ? NULL : found);
 }
 
@@ -405,7 +405,8 @@ static horon_status_t join(struct horon_context *ctx, const horon_options_t *opt
                                              .wrap = ctx->wrap,
                                              .get_ready = horon_recording_open,
                                              .given_up = post_failure,
-                                             .arg = ctx};
+                                             .arg = ctx,
+                                             .mpi_comm = options->mpi_comm};
     horon_boot_init(&ctx->boot);
     horon_status_t status = horon_fork_register(ctx);
     if (status != HORON_OK)
@@ -470,6 +471,7 @@ horon_status_t horon_context_create_wrapped(const horon_options_t *given, horon_
     pthread_mutex_init(&ctx->recording_lock, NULL);
     ctx->wrap = wrap;
     ctx->late_bell.timer = -1;
+    ctx->of_communicator = options.mpi_comm != NULL;
     horon_request_pool_init(&ctx->pool);
     status = horon_config_load(&ctx->config, options.settings, NULL, error);
     if (status == HORON_OK) {

@@ -36,6 +36,7 @@ struct horon_context {
     horon_link_wrap_fn_t wrap; /* NULL, or wraps each link to another host and to the store */
     struct horon_boot boot;
     struct horon_host host;
+    bool of_communicator;                 /* the job is a communicator's, not the launcher's */
     bool crowded;                         /* a machine has more ranks of the job than cores */
     uint8_t **arenas;                     /* [local size] */
     struct horon_context_ring *rings;     /* [local size] by peer */

@@ -50,6 +50,7 @@ struct object_row {
 };
 
 static const struct object_row world_row = {"ompi_mpi_comm_world", 0x44000000};
+static const struct object_row comm_null_row = {"ompi_mpi_comm_null", 0x04000000};
 static const struct object_row errors_return_row = {"ompi_mpi_errors_return", 0x54000001};
 
 static const struct object_row type_rows[HORON_DTYPE_COUNT] = {
@@ -100,9 +101,11 @@ static const struct call_row call_rows[] = {
     CALL("Comm_group", comm_group),
     CALL("Comm_create_group", comm_create_group),
     CALL("Comm_set_errhandler", comm_set_errhandler),
+    CALL("Comm_test_inter", comm_test_inter),
     CALL("Comm_free", comm_free),
     CALL("Group_incl", group_incl),
     CALL("Group_free", group_free),
+    CALL("Group_translate_ranks", group_translate_ranks),
     CALL("Op_create", op_create),
     CALL("Op_free", op_free),
     CALL("Type_contiguous", type_contiguous),
@@ -263,6 +266,8 @@ static horon_status_t find_rows(const struct horon_mpi_library *library,
 static horon_status_t find_objects(struct horon_mpi_library *library, struct horon_error *error)
 {
     horon_status_t status = find_object(library, &world_row, &library->world, error);
+    if (status == HORON_OK)
+        status = find_object(library, &comm_null_row, &library->comm_null, error);
     if (status == HORON_OK)
         status = find_object(library, &errors_return_row, &library->errors_return, error);
     if (status == HORON_OK)
@@ -445,6 +450,26 @@ horon_status_t horon_mpi_begin(const struct horon_mpi_wanted *wanted,
     if (status == HORON_OK)
         *library_out = &process.library;
     return status;
+}
+
+horon_status_t horon_mpi_find(const char *file, const struct horon_mpi_library **library_out,
+                              struct horon_error *error)
+{
+    const struct horon_mpi_wanted wanted = {.file = file};
+    int begun = 0;
+    pthread_mutex_lock(&process.lock);
+    const horon_status_t status = process.loaded ? HORON_OK : load(&wanted, error);
+    pthread_mutex_unlock(&process.lock);
+    if (status != HORON_OK)
+        return status;
+    process.library.mpi.initialized(&begun);
+    if (!begun || horon_mpi_has_ended(&process.library))
+        return horon_error_set(error, HORON_ERR_INVALID,
+                               "%s (%s) %s in this process, and has no communicators",
+                               process.library.file, process.library.family->name,
+                               begun ? "has ended" : "has not begun");
+    *library_out = &process.library;
+    return HORON_OK;
 }
 
 /* MPICH counts what is left when it ends. */

@@ -52,9 +52,12 @@ struct horon_mpi_calls {
     int (*comm_create_group)(horon_mpi_handle comm, horon_mpi_handle group, int tag,
                              horon_mpi_handle *made);
     int (*comm_set_errhandler)(horon_mpi_handle comm, horon_mpi_handle handler);
+    int (*comm_test_inter)(horon_mpi_handle comm, int *flag);
     int (*comm_free)(horon_mpi_handle *comm);
     int (*group_incl)(horon_mpi_handle group, int n, const int *ranks, horon_mpi_handle *made);
     int (*group_free)(horon_mpi_handle *group);
+    int (*group_translate_ranks)(horon_mpi_handle from, int n, const int *ranks,
+                                 horon_mpi_handle to, int *found);
     int (*op_create)(void (*combine)(void *in, void *inout, int *count, void *type), int commutes,
                      horon_mpi_handle *op);
     int (*op_free)(horon_mpi_handle *op);
@@ -93,7 +96,7 @@ struct horon_mpi_library {
     char version[96];           /* as it says: "Open MPI v4.1.4, ..." */
     void *image;                /* of dlopen() */
     struct horon_mpi_calls mpi; /* all of them are there */
-    horon_mpi_handle world, errors_return;
+    horon_mpi_handle world, comm_null, errors_return;
     bool began;     /* by horon, which ends it at the end of the process: nobody else makes calls */
     int level;      /* HORON_MPI_SINGLE and so on */
     int rank, size; /* in its world */
@@ -118,6 +121,12 @@ struct horon_mpi_wanted {
 horon_status_t horon_mpi_begin(const struct horon_mpi_wanted *wanted,
                                const struct horon_mpi_library **library_out,
                                struct horon_error *error);
+
+/** Finds the library for a caller that has MPI already, and begins nothing.
+ * @return OK | ERR_UNSUPPORTED, there is none | ERR_INVALID, MPI has not begun, or has ended.
+ * Thread: any. Blocks: no. */
+horon_status_t horon_mpi_find(const char *file, const struct horon_mpi_library **library_out,
+                              struct horon_error *error);
 
 /** The context that has it is done with it. What horon began ends with the process, if that is so,
  * unless @p stays: ranks might wait for ever.

@@ -273,9 +273,17 @@ typedef struct horon_options {
     /* The first struct ended here. */
     horon_interrupted_fn_t interrupted; /* NULL: nothing interrupts joining */
     void *interrupted_arg;
+    /* NULL, or the address of a communicator of MPI: the job is its ranks, numbered as in it, and
+     * no variable has a say; rank and size are -1. `MPI_Comm comm; ... .mpi_comm = &comm`, whatever
+     * type the program's MPI makes of MPI_Comm. MPI has begun; all ranks of the communicator give
+     * it, in the same order as their other collectives on it, and in a thread that may call MPI
+     * then. It is used to tell where the ranks meet, and by which key, and is the program's again
+     * when the call returns. No intercommunicator, and of ranks of MPI_COMM_WORLD alone. Disjoint
+     * communicators, or one after the other, are jobs that know nothing of each other */
+    const void *mpi_comm;
 } horon_options_t;
 /* clang-format off */
-#define HORON_OPTIONS_INIT {sizeof(horon_options_t), -1, -1, NULL, NULL, NULL, NULL, NULL}
+#define HORON_OPTIONS_INIT {sizeof(horon_options_t), -1, -1, NULL, NULL, NULL, NULL, NULL, NULL}
 /* clang-format on */
 
 /* Flags of a descriptor. */

@@ -83,15 +83,28 @@ static horon_status_t allocate(struct horon_joining *j, struct horon_error *erro
     return HORON_OK;
 }
 
+static horon_status_t find_identity(struct horon_joining *j, int rank, int size,
+                                    struct horon_error *error)
+{
+    const struct horon_config *config = j->config;
+    if (j->caller->mpi_comm && (rank != -1 || size != -1 || config->ranks[0]))
+        return horon_error_set(error, HORON_ERR_INVALID,
+                               "mpi_comm says which ranks the job has: %s cannot, too",
+                               config->ranks[0] ? "HORON_RANKS" : "rank and size");
+    if (j->caller->mpi_comm)
+        return horon_identity_of_communicator(&j->id, &j->comm, j->caller->mpi_comm,
+                                              config->mpi_library, error);
+    const horon_status_t status =
+        horon_identity_find(&j->id, rank, size, config->store, getenv, error);
+    return status == HORON_OK ? horon_identity_select(&j->id, config->ranks, error) : status;
+}
+
 /* Everything that needs nobody else. */
 static horon_status_t prepare(struct horon_joining *j, int rank, int size,
                               struct horon_error *error)
 {
     horon_failure_file_keep(j->config->failure_file, &j->boot->fds);
-    horon_status_t status =
-        horon_identity_find(&j->id, rank, size, j->config->store, getenv, error);
-    if (status == HORON_OK)
-        status = horon_identity_select(&j->id, j->config->ranks, error);
+    horon_status_t status = find_identity(j, rank, size, error);
     if (status != HORON_OK)
         return status;
     /* Before the first is opened. Whether they suffice is asked once the others can be told; of
@@ -188,6 +201,7 @@ static horon_status_t meet(struct horon_joining *j, char *key_text, struct horon
                                 .server = j->id.server,
                                 .job = j->id.job,
                                 .rank = j->id.rank,
+                                .library = j->comm.library ? &j->comm : NULL,
                                 .deadline_ns = j->deadline_ns,
                                 .goes_on = goes_on,
                                 .arg = j};

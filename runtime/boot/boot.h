@@ -51,7 +51,8 @@ struct horon_boot_caller {
     /* NULL, or makes ready what the caller needs of this machine, as rank @p rank, before the ranks
      * meet: if it fails, all hear why */
     horon_status_t (*get_ready)(void *arg, int rank, struct horon_error *error);
-    void *arg; /* of both */
+    void *arg;            /* of both */
+    const void *mpi_comm; /* NULL, or the address of a communicator, whose ranks are the job */
 };
 
 /** Everything boot gives; owner: the caller of horon_boot(). */

@@ -5,6 +5,7 @@
 #ifndef HORON_BOOT_JOINING_H
 #define HORON_BOOT_JOINING_H
 
+#include "backend/mpi_comm.h"
 #include "boot/boot.h"
 #include "boot/connect/links.h"
 #include "boot/identity/identity.h"
@@ -22,9 +23,10 @@ struct horon_joining {
     const struct horon_boot_caller *caller;
     struct horon_log *log;
     struct horon_identity id;
-    uint64_t ask_ns;      /* when the caller is asked next whether to go on */
-    bool interrupted;     /* the caller does not want to; it is not asked again */
-    uint64_t deadline_ns; /* when waiting ends; UINT64_MAX: never */
+    struct horon_mpi_comm comm; /* if the caller gave one */
+    uint64_t ask_ns;            /* when the caller is asked next whether to go on */
+    bool interrupted;           /* the caller does not want to; it is not asked again */
+    uint64_t deadline_ns;       /* when waiting ends; UINT64_MAX: never */
     uint64_t begun_ns, met_ns, connected_ns; /* the ends of the steps; 0: not yet */
     const char *doing;                       /* "while ...", for texts */
     bool over;                 /* joining has failed, and the others know, or told us */

@@ -5,21 +5,23 @@
 void horon_joining_report_identity(const struct horon_joining *j)
 {
     const struct horon_identity *id = &j->id;
+    const char *through = j->caller->mpi_comm ? "the communicator" : "the launcher";
     HORON_LOG_DEBUG(j->log, "this is rank %d of %d, as %s says", id->rank, id->size, id->source);
     if (id->local_rank >= 0)
         HORON_LOG_DEBUG(j->log, "%s says, too, that it is local rank %d of %d", id->source,
                         id->local_rank, id->local_size);
     if (id->size == 1)
         return;
-    HORON_LOG_DEBUG(j->log, "ranks meet at %s%s", id->store,
-                    id->told        ? ", as rank 0 said through the launcher"
+    HORON_LOG_DEBUG(j->log, "ranks meet at %s%s%s", id->store,
+                    id->told        ? ", as rank 0 said through "
                     : id->port_scan ? ", made of the launcher's variables"
-                                    : "");
+                                    : "",
+                    id->told ? through : "");
     /* the key itself is nobody's to read */
     HORON_LOG_DEBUG(j->log, "the job key comes from %s",
                     j->config->job_key[0]             ? "HORON_JOB_KEY"
                     : j->config->job_key_file[0]      ? "HORON_JOB_KEY_FILE"
-                    : id->told && j->boot->key->given ? "rank 0, through the launcher"
+                    : id->told && j->boot->key->given ? "rank 0"
                                                       : "nowhere: there is none");
 }
 

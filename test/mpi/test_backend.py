@@ -152,7 +152,8 @@ def test_a_backend_that_is_none_is_refused():
 def test_a_program_that_uses_mpi_itself():
     """i is MPI_Init(), which lets one thread make calls; t MPI_Init_thread(), which lets all."""
     for launch, file in FILES.items():
-        for steps in "ijsbslf", "tjsbslf", "tjsblf", "tjsbfl", "tjslbjsblf", "jsblbjsl":
+        own = "ijsbslf", "tjsbslf", "tjsblf", "tjsbfl", "tjslbjsblf", "jsblbjsl", "twsblwslf"
+        for steps in own:
             with launch(3, BESIDE_MPI, file, steps, **MPI) as job:
                 status, out, err = job.end()
             job.assert_nothing_left()
@@ -164,6 +165,16 @@ def test_a_program_that_uses_mpi_itself():
                 assert "backend mpi is not used: MPI was begun for calls of one thread" in err, err
             else:
                 assert used >= 3, (steps, err)
+
+
+def test_a_communicator_before_mpi_begins_or_after_it_ends_is_refused():
+    for launch, file in FILES.items():
+        for steps, what in ("wsl", "has not begun"), ("tfw", "has ended"):
+            with launch(2, BESIDE_MPI, file, steps, **MPI) as job:
+                status, out, err = job.end()
+            job.assert_nothing_left()
+            assert status != 0, (out, err)
+            assert f"{what} in this process, and has no communicators" in err, err
 
 
 # Debian's MPICH stands on UCX, which ends a process that reads the memory of one that is gone.

@@ -2,6 +2,7 @@
 /*
  * A rank of horon and of MPI in one process: `beside_mpi LIBRARY STEPS`. A step is a letter, in
  * any order that makes sense: j joins, s sums, l leaves, and J, S, L likewise in a second context;
+ * w joins as a rank of MPI_COMM_WORLD;
  * i, t, b and f are MPI_Init, MPI_Init_thread for calls of all threads, MPI_Barrier and
  * MPI_Finalize.
  */
@@ -32,10 +33,13 @@ static void find(void *library, const char *name, void *function_out)
     memcpy(function_out, &address, sizeof address);
 }
 
-static void join(horon_context_t **ctx)
+/* @param world  of the communicator whose ranks are the job, or NULL */
+static void join(horon_context_t **ctx, const uintptr_t *world)
 {
     char why[HORON_ERROR_TEXT_BYTES];
-    if (horon_context_create(NULL, ctx, why, sizeof why) != HORON_OK)
+    horon_options_t options = HORON_OPTIONS_INIT;
+    options.mpi_comm = world;
+    if (horon_context_create(&options, ctx, why, sizeof why) != HORON_OK)
         stop("join", why);
 }
 
@@ -64,6 +68,7 @@ int main(int argc, char **argv)
     int (*init_thread)(int *, char ***, int, int *);
     int (*init)(int *, char ***), (*barrier)(uintptr_t), (*finalize)(void);
     const uintptr_t object = (uintptr_t)dlsym(library, "ompi_mpi_comm_world");
+    const uintptr_t world = object ? object : WORLD;
     find(library, "MPI_Init", &init);
     find(library, "MPI_Init_thread", &init_thread);
     find(library, "MPI_Barrier", &barrier);
@@ -71,7 +76,7 @@ int main(int argc, char **argv)
     for (const char *step = argv[2]; *step; step++) {
         switch (*step) {
         case 'j':
-            join(&ctx);
+            join(&ctx, NULL);
             break;
         case 's':
             sum(ctx);
@@ -80,7 +85,10 @@ int main(int argc, char **argv)
             horon_context_destroy(ctx);
             break;
         case 'J':
-            join(&other);
+            join(&other, NULL);
+            break;
+        case 'w':
+            join(&ctx, &world);
             break;
         case 'S':
             sum(other);
@@ -95,7 +103,7 @@ int main(int argc, char **argv)
             init_thread(NULL, NULL, MULTIPLE, &level);
             break;
         case 'b':
-            barrier(object ? object : WORLD);
+            barrier(world);
             break;
         case 'f':
             finalize();

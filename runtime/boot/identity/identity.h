@@ -11,6 +11,7 @@
 
 #include <stdint.h>
 
+struct horon_mpi_comm;
 struct horon_space_calls;
 
 #define HORON_BOOT_SIZE_MAX 65536 /* ranks; the store's answers then stay below 2^31 bytes */
@@ -51,6 +52,17 @@ struct horon_identity {
 horon_status_t horon_identity_find(struct horon_identity *identity, int rank, int size,
                                    const char *store, horon_environment_fn get,
                                    struct horon_error *error);
+
+/* ---- communicator.c: a job of the ranks of a communicator of MPI ---- */
+
+/**
+ * @param comm  set, for as long as the ranks meet
+ * @param given, library  as of horon_mpi_comm_see()
+ * @return as that | ERR_INVALID, it has too many ranks
+ */
+horon_status_t horon_identity_of_communicator(struct horon_identity *identity,
+                                              struct horon_mpi_comm *comm, const void *given,
+                                              const char *library, struct horon_error *error);
 
 /* ---- selection.c: a job of some of the launcher's ranks ---- */
 

@@ -6,6 +6,8 @@
  * It serves there again, or at one of the next ports. If rank 0 had not come by the end of that
  * wait, it is waited for again where nobody else is needed for that.
  *
+ * A communicator of MPI is such a space, too: without marks, as each meeting in it is a new one.
+ *
  * The launcher's processes talk to each other as safely as they do for MPI: what can read that can
  * read the key. A key that the user gave does not travel. Where the space is public, as Horovod's
  * is, anybody that reaches the server could read a key, or leave an invitation of their own. So
@@ -126,11 +128,8 @@ static horon_status_t await_invitation(const struct horon_identity *id, struct h
     const horon_status_t status = space->calls->await(space, 0, NAME, value, error);
     if (status != HORON_ERR_TIMEOUT || space->calls->is_public)
         return status;
-    return horon_error_set(error, status,
-                           "not all of the %d processes that the launcher started have come: each "
-                           "of them must create a context, or set HORON_RANKS to those that do, "
-                           "and HORON_STORE",
-                           id->size);
+    return horon_error_set(error, status, "not all of the %d processes %s", id->size,
+                           space->calls->missing);
 }
 
 /* Once in the life of the launch. @param value  as above */
@@ -218,6 +217,7 @@ horon_status_t horon_meeting_hold(struct horon_identity *id, const struct horon_
                                  "rank 0 has left nothing with the launcher: did it fail?");
     if (status == HORON_OK)
         status = accept_invitation(id, space, value, key, error);
+    id->job = space->job ? space->job : id->job;
     explicit_bzero(value, sizeof value);
     return status;
 }

@@ -201,6 +201,7 @@ static void pmi_close(struct horon_space *space)
 
 const struct horon_space_calls horon_space_pmi = {
     .name = "PMI",
+    .missing = HORON_SPACE_LAUNCHED_MISSING,
     .open = pmi_open,
     .put = pmi_put,
     .get = pmi_get,

@@ -325,6 +325,7 @@ static horon_status_t pmix_end_at_exit(const struct horon_space *space, struct h
 
 const struct horon_space_calls horon_space_pmix = {
     .name = "PMIx",
+    .missing = HORON_SPACE_LAUNCHED_MISSING,
     .begins_at_open = true,
     .waits_for_one = true,
     .open = pmix_open,

@@ -20,18 +20,24 @@
 
 struct horon_space_calls;
 
+/* `missing` of those that a launcher keeps. */
+#define HORON_SPACE_LAUNCHED_MISSING                                                               \
+    "that the launcher started have come: each of them must create a context, or set HORON_RANKS " \
+    "to those that do, and HORON_STORE"
+
 /** Begins with all 0 but for the first fields. */
 struct horon_space {
     const struct horon_space_calls *calls;
     int fd;                     /* PMI-1: the launcher's, of PMI_FD; stays open */
     const char *server;         /* Horovod's: HOST:PORT */
-    uint64_t job;               /* likewise: keeps jobs of one launch apart */
+    uint64_t job;               /* keeps jobs of one launch apart; MPI: set by await() */
     int rank;                   /* of this process among those that were started */
     uint64_t deadline_ns;       /* of all that waits */
     bool (*goes_on)(void *arg); /* asked now and then while it waits; NULL: nobody is */
     void *arg;
-    void *library;                    /* PMIx: of dlopen(), and never closed */
-    char name[256];                   /* set by open() */
+    void *library;  /* PMIx: of dlopen(), and never closed. MPI: the struct horon_mpi_comm */
+    void *word;     /* MPI: what rank 0 tells */
+    char name[256]; /* set by open() */
     struct horon_addresses addresses; /* likewise, of the server */
 };
 
@@ -40,6 +46,7 @@ struct horon_space {
  * sense. */
 struct horon_space_calls {
     const char *name;      /* of the protocol */
+    const char *missing;   /* what to say of those that must come, if not all do */
     bool begins_at_open;   /* the launcher hears of this process then, not by the first put() */
     bool waits_for_one;    /* await() waits for its rank alone, and may be called again */
     bool is_public;        /* strangers can read it, and write: also await() says what to do if it
@@ -64,7 +71,8 @@ struct horon_space_calls {
      * Else the launcher takes a process that it has once heard of for one that crashed, and ends
      * the others. @return OK | ERR_MEMORY */
     horon_status_t (*end_at_exit)(const struct horon_space *space, struct horon_error *error);
-    /** In a process that has called end_at_exit() after an earlier open(). */
+    /** Where nothing is left to do in it: in a process that has called end_at_exit() after an
+     * earlier open(), or that has met. */
     void (*close)(struct horon_space *space);
 };
 
@@ -74,6 +82,9 @@ extern const struct horon_space_calls horon_space_pmi;
 extern const struct horon_space_calls horon_space_pmix;
 /** Of Horovod's: its rendezvous server. */
 extern const struct horon_space_calls horon_space_horovod;
+/** Of a communicator of the program's, in communicator.c: it gives every meeting a key of its own,
+ * and has no marks. */
+extern const struct horon_space_calls horon_space_mpi;
 
 /* ---- space.c: waiting, for all of them ---- */
 

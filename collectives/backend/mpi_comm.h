@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A communicator of the program's, of which a job is made: its ranks, and a word from the first of
+ * them to all. It stays the program's, and is not used any more once the ranks have met.
+ */
+#ifndef HORON_BACKEND_MPI_COMM_H
+#define HORON_BACKEND_MPI_COMM_H
+
+#include "backend/mpi_library.h"
+
+struct horon_mpi_comm {
+    const struct horon_mpi_library *library;
+    horon_mpi_handle handle;
+    int rank, size; /* in it */
+};
+
+/**
+ * Looks at a communicator.
+ * @param given the address of the program's handle: a pointer, or an int in MPICH's family
+ * @param file  the setting MPI_LIBRARY
+ * @return OK | ERR_INVALID, MPI has not begun or has ended, or this is no communicator of one group
+ * of which this process is one | ERR_UNSUPPORTED, it has ranks outside of MPI_COMM_WORLD, or the
+ * library lacks a call | ERR_SYSTEM | ERR_MEMORY
+ */
+horon_status_t horon_mpi_comm_see(struct horon_mpi_comm *comm, const void *given, const char *file,
+                                  struct horon_error *error);
+
+/** From rank 0 to all of it, each of which calls this and the next one in the same order as its
+ * other collectives. @param bytes [count] must live until it has ended, or for ever
+ * @param request set; [1] */
+horon_status_t horon_mpi_comm_tell(const struct horon_mpi_comm *comm, void *bytes, int count,
+                                   horon_mpi_handle *request, struct horon_error *error);
+/** @return OK, it has ended | IN_PROGRESS | ERR_SYSTEM */
+horon_status_t horon_mpi_comm_told(const struct horon_mpi_comm *comm, horon_mpi_handle *request,
+                                   struct horon_error *error);
+
+#endif
