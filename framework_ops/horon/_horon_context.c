@@ -128,12 +128,15 @@ static horon_status_t join(horon_options_t *options, horon_context_t **handle)
 
 static PyObject *context_tp_new(PyTypeObject *type, PyObject *args, PyObject *kwds)
 {
-    static char *names[] = {"rank", "size", "settings", NULL};
+    static char *names[] = {"rank", "size", "settings", "mpi_comm", NULL};
     int rank = -1, size = -1;
-    PyObject *settings = NULL;
+    PyObject *settings = NULL, *mpi_comm = NULL;
     const char *list[SETTINGS_MAX + 1];
-    if (!PyArg_ParseTupleAndKeywords(args, kwds, "|iiO!", names, &rank, &size, &PyTuple_Type,
-                                     &settings))
+    if (!PyArg_ParseTupleAndKeywords(args, kwds, "|iiO!O!", names, &rank, &size, &PyTuple_Type,
+                                     &settings, &PyLong_Type, &mpi_comm))
+        return NULL;
+    const void *communicator = mpi_comm ? PyLong_AsVoidPtr(mpi_comm) : NULL;
+    if (PyErr_Occurred())
         return NULL;
     if (settings && text_list(settings, list, SETTINGS_MAX + 1) < 0)
         return NULL;
@@ -148,6 +151,7 @@ static PyObject *context_tp_new(PyTypeObject *type, PyObject *args, PyObject *kw
     options.rank = rank;
     options.size = size;
     options.settings = settings ? list : NULL;
+    options.mpi_comm = communicator;
     horon_status_t status = join(&options, &context->handle);
     if (status == HORON_OK) {
         context->size = horon_size(context->handle);
@@ -456,7 +460,9 @@ static PyMethodDef methods[] = {
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_doc, "Context(rank=-1, size=-1, settings=()): one rank's membership of one job."},
+    {Py_tp_doc,
+     "Context(rank=-1, size=-1, settings=(), mpi_comm=0): one rank's membership of one job.\n"
+     "mpi_comm: where a handle of MPI's lies."},
     {Py_tp_new, context_tp_new},
     {Py_tp_dealloc, context_dealloc},
     {Py_tp_traverse, context_traverse},

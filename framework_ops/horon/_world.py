@@ -6,7 +6,6 @@ kept here, in one place. All adapters of this package share it.
 """
 
 import atexit
-import operator
 import reprlib
 import sys
 import threading
@@ -16,6 +15,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 
 from horon import _horon, _names
+from horon._selection import address_of, is_communicator, rank_of, ranks_setting
 from horon.exceptions import NotInitializedError, describe
 
 __all__ = [
@@ -88,14 +88,6 @@ BitOr = ReduceOp.BitOr
 BitXor = ReduceOp.BitXor
 
 
-def _rank_of(number, what):
-    """-> the rank, a whole number of Python's or numpy's. what: how the text of the error begins"""
-    try:
-        return operator.index(number)
-    except TypeError:
-        raise ValueError(f"{what} ranks, which are whole numbers: {number!r}") from None
-
-
 class ProcessSet:
     """Some of the job's ranks, which carry out operations together once it has been added.
 
@@ -109,7 +101,7 @@ class ProcessSet:
         """A communicator, of which Horovod's name speaks, is refused."""
         if not isinstance(ranks_or_comm, Iterable):
             raise ValueError(f"a process set is made of a list of ranks, not of {ranks_or_comm!r}")
-        self._ranks = sorted(_rank_of(rank, "a process set is made of") for rank in ranks_or_comm)
+        self._ranks = sorted(rank_of(rank, "a process set is made of") for rank in ranks_or_comm)
         self._team = None  # what operations on it are submitted to; None: this rank is outside
         self._joins = []  # the join that was begun and whose end was not seen, as a handler raised
         self.process_set_id = None
@@ -205,7 +197,8 @@ def init(comm=None, process_sets=None, *, rank=-1, size=-1, settings=None):
 
     `comm`: a list of some of the ranks that were started, which are the job then, numbered in this
     order. Each of them gives this list; the others may be jobs of their own, or none. ValueError
-    on a rank that is not in it. There is nothing here for a communicator of MPI.
+    on a rank that is not in it. Or a communicator of mpi4py, whose ranks are the job: all of them
+    give it, and it stays the program's.
 
     `process_sets`: ProcessSets that are added at once, the same on all ranks; or "dynamic", as
     Horovod needs it for add_process_set().
@@ -215,20 +208,24 @@ def init(comm=None, process_sets=None, *, rank=-1, size=-1, settings=None):
     """
     global _context, _given
     named = {name.removeprefix("HORON_"): value for name, value in (settings or {}).items()}
-    asked = {**_ranks_setting(comm), **named}
+    communicator = comm if is_communicator(comm) else None
+    asked = {**ranks_setting(None if communicator is not None else comm), **named}
     process_sets = _list_process_sets(process_sets)
     if process_sets == "dynamic":
         process_sets = []
         asked.setdefault("DYNAMIC_PROCESS_SETS", 1)
     kept = {name: value for name, value in asked.items() if name != "JOB_KEY"}  # a secret is not
     given = {"rank": rank, "size": size, "process_sets": process_sets, "settings": kept}
+    given["communicator"] = communicator
     pairs = tuple(f"{name}={value}" for name, value in {**_static(process_sets), **asked}.items())
     with _joining:
         context = _context  # another thread may be in shutdown()
         if context is not None:
             _check_in_force(context, **given)
             return
-        _context = _horon.Context(rank=rank, size=size, settings=pairs)
+        _context = _horon.Context(
+            rank=rank, size=size, settings=pairs, mpi_comm=address_of(communicator)
+        )
         _given = given
         _names.restart()
         try:
@@ -244,7 +241,7 @@ def init(comm=None, process_sets=None, *, rank=-1, size=-1, settings=None):
             Finalize(None, _leave_child, exitpriority=0)
 
 
-def _check_in_force(context, rank, size, process_sets, settings):
+def _check_in_force(context, rank, size, process_sets, settings, communicator):
     """Raises if a second init() asks for something else than what the first one has made."""
     wrong = []
     for name, here, wanted in (("rank", context.rank, rank), ("size", context.size, size)):
@@ -254,8 +251,10 @@ def _check_in_force(context, rank, size, process_sets, settings):
         here = context.setting(name)
         if str(wanted) in (here, str(_given["settings"].get(name))):
             continue
-        if name != "RANKS" or here or {name: wanted} != _ranks_setting(range(context.size)):
+        if name != "RANKS" or here or {name: wanted} != ranks_setting(range(context.size)):
             wrong.append(f"{name} is {reprlib.repr(here)}, not {reprlib.repr(str(wanted))}")
+    if communicator is not None and communicator != _given["communicator"]:
+        wrong.append("comm is another communicator, or none")
     known = [s.ranks for s in _given["process_sets"]]
     for one in process_sets:
         if one.ranks not in known and one.ranks not in _get_process_set_ids_and_ranks().values():
@@ -268,32 +267,6 @@ def _check_in_force(context, rank, size, process_sets, settings):
 
 
 _SETTING_CHARACTERS_MAX = 1000  # of one that goes to the extension
-
-
-def _ranks_setting(comm):
-    """-> the setting by which only the ranks of this list are the job; none is all of them"""
-    if comm is None:
-        return {}
-    if not isinstance(comm, Iterable):
-        raise ValueError(f"comm is a list of ranks: horon takes no communicator, such as {comm!r}")
-    runs = []  # lists of ranks at equal steps
-    for rank in comm:
-        rank = _rank_of(rank, "comm is a list of")
-        run = runs[-1] if runs else []
-        step = run[1] - run[0] if len(run) > 1 else 0  # 0: any will do
-        if run and (rank == run[-1] + step if step else rank > run[0]):
-            run.append(rank)
-        else:
-            runs.append([rank])
-    return {"RANKS": ",".join(_run_text(run) for run in runs)} if runs else {}
-
-
-def _run_text(run):
-    """-> "3", "3,7", "3-7" or "3-7:2" """
-    step = run[1] - run[0] if len(run) > 1 else 1
-    if (len(run) < 3 and step > 1) or len(run) == 1:
-        return ",".join(map(str, run))
-    return f"{run[0]}-{run[-1]}" + (f":{step}" if step > 1 else "")
 
 
 def _list_process_sets(process_sets):

@@ -118,9 +118,9 @@ def test_selections_of_a_launch_are_jobs_of_their_own(horonrun):
     ],
 )
 def test_selection_of_ranks_at_equal_steps_is_a_short_text(ranks, text):
-    from horon import _world
+    from horon import _selection
 
-    assert _world._ranks_setting(ranks) == {"RANKS": text}
+    assert _selection.ranks_setting(ranks) == {"RANKS": text}
 
 
 def rank_selection_at_a_store_of_a_rank():
