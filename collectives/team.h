@@ -21,7 +21,7 @@ struct horon_team {
     const int *local_rank_of;        /* [size] */
     const int *host_first;           /* [host_count + 1] into host_ranks */
     const int *host_ranks;           /* [size] */
-    const int *ranks;                /* [size] their ranks in the job; NULL: the same */
+    const int *ranks;                /* [size] their ranks in the job; NULL: it is the job */
     const char *const *rank_names;   /* [size] "rank 3 (host-b)" */
     struct horon_mux *const *mux_of; /* [size] data links to other hosts, else NULL */
     /* Asks for a link to a rank of another host; not all are there from the beginning.

@@ -50,6 +50,7 @@ struct horon_backend_settings {
      * usable everywhere is always there, behind those that are named. */
     const char *order;
     const char *mpi_library; /* a file; "": one that is found */
+    bool mpi_serialized;     /* the program makes no calls of MPI as long as the context is there */
     const char *launcher;    /* of this process, as boot names it; NULL: none */
     int launched;            /* ranks that it started */
 };

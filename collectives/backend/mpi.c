@@ -2,7 +2,8 @@
 /*
  * The backend that stands on MPI: nonblocking collectives on a communicator of each lane, advanced
  * by the thread that holds the progress token. It is used where the setting BACKEND names it, and
- * MPI lets any thread make calls (MPI_THREAD_MULTIPLE).
+ * MPI lets any thread make calls: at any time (MPI_THREAD_MULTIPLE), or one of them, and the
+ * program keeps out of it (SERIALIZED; mpi_state.h says how).
  *
  * MPI cannot cancel a collective, while an operation that is given up must leave its memory alone.
  * But MPI moves nothing unless somebody makes a call. So it works on the operation's own memory
@@ -73,6 +74,8 @@ static horon_status_t mpi_open(const struct horon_backend *backend,
     }
     context->base = (struct horon_backend_context){.backend = backend, .version = 1};
     context->log = log;
+    context->serialized = context->library->level == HORON_MPI_SERIALIZED;
+    context->promised = settings->mpi_serialized;
     *context_out = &context->base;
     HORON_LOG_INFO(log, "MPI: %s (%s), rank %d of %d, %s", context->library->version,
                    context->library->file, context->library->rank, context->library->size,
@@ -86,7 +89,12 @@ static void mpi_close(struct horon_backend_context *base, bool in_peace)
     if (!context)
         return;
     assert(!context->channels);
+    horon_mpi_making_leave(context->making);
+    context->given_up |= context->making != NULL; /* its thread may be in a call for ever */
     const bool stays = context->given_up || !in_peace;
+    for (int i = 0; i < HORON_MPI_SERIALIZED_CHANNELS && !stays; i++)
+        if (context->comms[i] && !horon_mpi_has_ended(context->library))
+            context->library->mpi.comm_free(&context->comms[i]);
     if (stays && context->library->began)
         HORON_LOG_INFO(context->log, "MPI_Finalize() is left out, as ranks might wait there");
     horon_mpi_end(stays, context->closed);
@@ -98,9 +106,17 @@ static void mpi_close(struct horon_backend_context *base, bool in_peace)
 static bool mpi_usable(const struct horon_backend_context *base, const struct horon_team *team,
                        char *why, size_t why_bytes)
 {
-    const struct horon_mpi_library *library =
-        ((const struct horon_mpi_context *)(const void *)base)->library;
-    if (library->level < HORON_MPI_MULTIPLE)
+    const struct horon_mpi_context *context = (const struct horon_mpi_context *)(const void *)base;
+    const struct horon_mpi_library *library = context->library;
+    if (context->serialized && !context->promised)
+        snprintf(why, why_bytes,
+                 "MPI was begun for calls of one thread at a time (MPI_THREAD_SERIALIZED): set "
+                 "HORON_MPI_SERIALIZED=1 if the program makes none meanwhile, or begin it with "
+                 "MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...)");
+    else if (context->serialized && team->ranks)
+        snprintf(why, why_bytes,
+                 "with MPI_THREAD_SERIALIZED it carries no process set's operations");
+    else if (library->level < HORON_MPI_SERIALIZED)
         snprintf(why, why_bytes,
                  "MPI was begun for calls of one thread (level %d): begin it with "
                  "MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...)",
@@ -171,7 +187,8 @@ static void mpi_destroy(struct horon_backend_channel *base)
     context->given_up |= channel->making != NULL; /* its thread may be in a call for ever */
     if (!channel->given_up) {
         horon_mpi_making_leave(channel->making);
-        if (channel->connected && !context->closed && !horon_mpi_has_ended(context->library))
+        if (channel->connected && !context->serialized && !context->closed &&
+            !horon_mpi_has_ended(context->library))
             horon_mpi_calls_of(channel)->comm_free(&channel->comm);
         free_memory(channel);
     }
@@ -196,7 +213,8 @@ static horon_status_t mpi_create(struct horon_backend_context *base,
     const bool others = !is_of_one_team(context, team), busy = others && context->direct > 0;
     if (others)
         context->awaited = busy;
-    if (context->closed || busy || options->channel > TAG_MAX) {
+    const uint32_t last = context->serialized ? HORON_MPI_SERIALIZED_CHANNELS - 1 : TAG_MAX;
+    if (context->closed || busy || options->channel > last) {
         horon_free(channel);
         return busy && !context->closed ? HORON_IN_PROGRESS : HORON_ERR_UNSUPPORTED;
     }
@@ -204,6 +222,7 @@ static horon_status_t mpi_create(struct horon_backend_context *base,
     channel->context = context;
     channel->team = team;
     channel->tag = (int)options->channel;
+    channel->pause_ns = PAUSE_MIN_NS;
     channel->requests = horon_zalloc(2 * size, context->library->family->handle_bytes);
     channel->words = horon_zalloc(2 * size, sizeof *channel->words);
     channel->give_at = horon_zalloc(2 * (size + 1), sizeof *channel->give_at);
@@ -236,7 +255,11 @@ static horon_status_t begin_to_connect(struct horon_mpi_channel *channel, const 
                                    channel->team->rank_names[rank]);
         channel->counts[rank] = (int)(addresses[rank] - 1);
     }
-    return horon_mpi_making_begin(library, channel->counts, size, channel->tag, &channel->making,
+    if (channel->context->serialized)
+        return horon_mpi_making_begin(library, channel->counts, size, 0,
+                                      HORON_MPI_SERIALIZED_CHANNELS, &channel->context->making,
+                                      error);
+    return horon_mpi_making_begin(library, channel->counts, size, channel->tag, 1, &channel->making,
                                   error);
 }
 
@@ -259,6 +282,19 @@ static horon_status_t held_back(const struct horon_mpi_channel *channel, struct 
     return error->status;
 }
 
+/* Two that connect in another order on another rank begin to make the same ones there. */
+static horon_status_t take_comm(struct horon_mpi_channel *channel, struct horon_error *error)
+{
+    struct horon_mpi_context *context = channel->context;
+    if (!context->serialized)
+        return horon_mpi_making_end(&channel->making, &channel->comm, error);
+    horon_status_t status = HORON_OK;
+    if (!context->comms[channel->tag])
+        status = horon_mpi_making_end(&context->making, context->comms, error);
+    channel->comm = context->comms[channel->tag];
+    return status;
+}
+
 static horon_status_t mpi_connect(struct horon_backend_channel *base, const uint64_t *addresses,
                                   bool *moved_out, struct horon_error *error)
 {
@@ -266,12 +302,11 @@ static horon_status_t mpi_connect(struct horon_backend_channel *base, const uint
     horon_status_t status = HORON_OK;
     if (channel->failed_ns)
         return held_back(channel, error);
-    if (!channel->making) {
-        channel->pause_ns = PAUSE_MIN_NS;
+    const bool made = channel->context->serialized && channel->context->comms[channel->tag];
+    if (!channel->making && !channel->context->making && !made)
         status = begin_to_connect(channel, addresses, error);
-    }
     if (status == HORON_OK)
-        status = horon_mpi_making_end(&channel->making, &channel->comm, error);
+        status = take_comm(channel, error);
     if (status != HORON_OK)
         return status == HORON_ERR_SYSTEM ? hold_back(channel, error) : status;
     HORON_LOG_INFO(channel->context->log, "backend mpi is connected, among %d ranks",
@@ -367,6 +402,7 @@ static horon_status_t mpi_advance(struct horon_backend_channel *base, bool *move
 {
     struct horon_mpi_channel *channel = channel_of(base);
     assert(channel->step != HORON_MPI_IDLE);
+    assert(!channel->context->making); /* all are made before the first of them is used */
     if (horon_mpi_has_ended(channel->context->library))
         return horon_error_set(error, HORON_ERR_CLOSED, "MPI was ended by the program");
     if (channel->failed_ns)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A communicator of some ranks of the world. MPI has no call for that which returns before those
- * ranks have come, so a thread makes it, and waits there. Nobody waits for the thread: it and the
+ * Communicators of some ranks of the world. MPI has no call for that which returns before those
+ * ranks have come, so a thread makes them, and waits there. Nobody waits for the thread: it and the
  * channel share what they know, and the one that comes second frees it.
  */
 #include "backend/mpi_state.h"
@@ -17,12 +17,12 @@ enum { UNDER_WAY, MADE, LEFT };
 
 struct horon_mpi_making {
     const struct horon_mpi_library *library;
-    int tag, size;
+    int tag, size, count;
     _Atomic int state;
     /* of the thread, until it has MADE it */
     const char *call;
     int code;
-    horon_mpi_handle comm;
+    horon_mpi_handle comms[HORON_MPI_SERIALIZED_CHANNELS];
     int ranks[];
 };
 
@@ -41,10 +41,12 @@ static int try_to_make(struct horon_mpi_making *making)
     if (code != HORON_MPI_SUCCESS)
         return code;
     making->call = "MPI_Comm_create_group";
-    code = mpi->comm_create_group(library->world, some, making->tag, &making->comm);
+    for (int i = 0; i < making->count && code == HORON_MPI_SUCCESS; i++) {
+        code = mpi->comm_create_group(library->world, some, making->tag + i, &making->comms[i]);
+        if (code == HORON_MPI_SUCCESS)
+            mpi->comm_set_errhandler(making->comms[i], library->errors_return);
+    }
     mpi->group_free(&some);
-    if (code == HORON_MPI_SUCCESS)
-        mpi->comm_set_errhandler(making->comm, library->errors_return);
     return code;
 }
 
@@ -74,9 +76,11 @@ static int start_thread(struct horon_mpi_making *making)
 }
 
 horon_status_t horon_mpi_making_begin(const struct horon_mpi_library *library, const int *ranks,
-                                      int size, int tag, struct horon_mpi_making **making_out,
+                                      int size, int tag, int count,
+                                      struct horon_mpi_making **making_out,
                                       struct horon_error *error)
 {
+    assert(count >= 1 && count <= HORON_MPI_SERIALIZED_CHANNELS);
     struct horon_mpi_making *making =
         horon_zalloc(1, sizeof *making + (size_t)size * sizeof *ranks);
     if (!making)
@@ -84,6 +88,7 @@ horon_status_t horon_mpi_making_begin(const struct horon_mpi_library *library, c
     making->library = library;
     making->tag = tag;
     making->size = size;
+    making->count = count;
     memcpy(making->ranks, ranks, (size_t)size * sizeof *ranks);
     const int failed = start_thread(making);
     if (failed) {
@@ -95,15 +100,15 @@ horon_status_t horon_mpi_making_begin(const struct horon_mpi_library *library, c
     return HORON_OK;
 }
 
-horon_status_t horon_mpi_making_end(struct horon_mpi_making **making_at, horon_mpi_handle *comm_out,
-                                    struct horon_error *error)
+horon_status_t horon_mpi_making_end(struct horon_mpi_making **making_at,
+                                    horon_mpi_handle *comms_out, struct horon_error *error)
 {
     struct horon_mpi_making *making = *making_at;
     if (atomic_load(&making->state) != MADE)
         return HORON_IN_PROGRESS;
     horon_status_t status = HORON_OK;
     if (making->code == HORON_MPI_SUCCESS)
-        *comm_out = making->comm;
+        memcpy(comms_out, making->comms, (size_t)making->count * sizeof *comms_out);
     else
         status = horon_mpi_failed(making->library, making->call, making->code, error);
     *making_at = NULL;

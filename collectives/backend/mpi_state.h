@@ -12,11 +12,20 @@
 
 struct horon_mpi_channel;
 
+/* Channels of the job: their numbers are below this. */
+#define HORON_MPI_SERIALIZED_CHANNELS 2
+
 struct horon_mpi_context {
     struct horon_backend_context base;
     const struct horon_mpi_library *library;
     const struct horon_log *log;
     struct horon_mpi_channel *channels; /* all of them, in no order */
+    /* MPI allows one thread at a time, and the program keeps out: all communicators are made at
+     * once, and while a thread makes them no other makes a call. So only the job, whose channels
+     * are the first ones, is carried. Else a communicator is its channel's. */
+    bool serialized, promised; /* promised: the program does */
+    struct horon_mpi_making *making;
+    horon_mpi_handle comms[HORON_MPI_SERIALIZED_CHANNELS]; /* by channel, until close(); or 0 */
     int direct;    /* of these have MPI at work on their operation's own memory */
     bool awaited;  /* a channel of another team waits until there are none: no more of them begin */
     bool given_up; /* one was, and MPI may have things in flight for ever */
@@ -29,16 +38,19 @@ struct horon_mpi_context {
 struct horon_mpi_making;
 
 /**
- * Begins to make the communicator of @p size ranks of the world, all of which do so.
+ * Begins to make @p count communicators, each of the same @p size ranks of the world, all of which
+ * do so.
  * @param ranks [size] in the world; copied
- * @param tag   tells it from others that any of these ranks make meanwhile
+ * @param tag   tells it from others that any of these ranks make meanwhile; the next ones' follow
  * @return OK | ERR_MEMORY | ERR_SYSTEM, no thread
  */
 horon_status_t horon_mpi_making_begin(const struct horon_mpi_library *library, const int *ranks,
-                                      int size, int tag, struct horon_mpi_making **making_out,
+                                      int size, int tag, int count,
+                                      struct horon_mpi_making **making_out,
                                       struct horon_error *error);
-/** @return OK, it is made, and @p making is gone | IN_PROGRESS | ERR_SYSTEM, likewise gone */
-horon_status_t horon_mpi_making_end(struct horon_mpi_making **making, horon_mpi_handle *comm_out,
+/** @param comms_out [count]
+ * @return OK, it is made, and @p making is gone | IN_PROGRESS | ERR_SYSTEM, likewise gone */
+horon_status_t horon_mpi_making_end(struct horon_mpi_making **making, horon_mpi_handle *comms_out,
                                     struct horon_error *error);
 /** Leaves it to its thread, which may wait for ranks that are gone. NULL is a no-op. */
 void horon_mpi_making_leave(struct horon_mpi_making *making);

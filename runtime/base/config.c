@@ -217,6 +217,13 @@ static const struct horon_config_row rows[] = {
      .offset = AT(mpi_library),
      .dflt = "",
      .doc = "The MPI library's file; empty: what the process has, else the launcher's, else any."},
+    {.name = "MPI_SERIALIZED",
+     .type = HORON_CONFIG_BOOL,
+     .offset = AT(mpi_serialized),
+     .dflt = "0",
+     .doc =
+         "The program makes no calls of MPI from joining to leaving, so that MPI_THREAD_SERIALIZED "
+         "is enough for BACKEND=mpi; process sets then do without MPI."},
     {.name = "SPIN_US",
      .type = HORON_CONFIG_INT,
      .offset = AT(spin_us),

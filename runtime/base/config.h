@@ -43,6 +43,7 @@ struct horon_config {
     int64_t deterministic;
     char backend[HORON_CONFIG_TEXT_BYTES];
     char mpi_library[HORON_CONFIG_TEXT_BYTES];
+    int64_t mpi_serialized;
     int64_t spin_us;
     int64_t yield_us;
     int64_t stall_warn_ms, stall_shutdown_ms;

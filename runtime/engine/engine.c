@@ -126,6 +126,7 @@ static horon_status_t open_backends(struct horon_engine *engine, struct horon_er
     const struct horon_backend_settings settings = {
         .order = options->config->backend,
         .mpi_library = options->config->mpi_library,
+        .mpi_serialized = options->config->mpi_serialized != 0,
         .launcher = options->launcher,
         .launched = options->topology->size,
     };

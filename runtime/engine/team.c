@@ -121,7 +121,7 @@ static void fill_view(struct horon_engine_team *team)
         .local_rank_of = topology->local_rank_of,
         .host_first = topology->host_first,
         .host_ranks = topology->host_ranks,
-        .ranks = team->ranks,
+        .ranks = team->id == 0 ? NULL : team->ranks, /* of the job they are the same */
         .rank_names = team->rank_names,
         .mux_of = team->data_of,
         .connect = connect_member,

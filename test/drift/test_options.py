@@ -53,6 +53,10 @@ PROOFS = {
         "test_world_backends_without_the_tree_get_no_sums_if_deterministic",
     ),
     "BACKEND": ("test/mpi/test_backend.py", "test_results_of_every_verb_are_right"),
+    "MPI_SERIALIZED": (
+        "test/mpi/test_backend.py",
+        "test_a_program_that_begins_mpi_for_one_thread_at_a_time",
+    ),
     "MPI_LIBRARY": ("test/mpi/test_backend.py", "test_a_library_of_the_other_family_is_named"),
     "SPIN_US": (CONTEXT, "test_options_spin_and_yield_us_come_before_sleep"),
     "YIELD_US": (CONTEXT, "test_options_spin_and_yield_us_come_before_sleep"),

@@ -167,6 +167,26 @@ def test_a_program_that_uses_mpi_itself():
                 assert used >= 3, (steps, err)
 
 
+def test_a_program_that_begins_mpi_for_one_thread_at_a_time():
+    """e is MPI_Init_thread(MPI_THREAD_SERIALIZED)."""
+    for launch, file in FILES.items():
+        for promise, used in ("1", 6), ("0", 0):
+            # in the second context lanes are connected in another order than in the first
+            env = {**MPI, "HORON_MPI_SERIALIZED": promise, "HORON_BACKEND": "mpi,native"}
+            with launch(3, BESIDE_MPI, file, "ejxxsxplbjsxslbf", **env) as job:
+                status, out, err = job.end()
+            job.assert_nothing_left()
+            assert status == 0, (out, err)
+            assert out.count("sum 3") == 3 * 11, (out, err)
+            assert out.count("of two 2") == 2, (out, err)
+            connected = err.count("backend mpi is connected, among 3 ranks")
+            assert connected == 2 * used, (connected, err)
+            if used:
+                assert "with MPI_THREAD_SERIALIZED it carries no process set's" in err, err
+            else:
+                assert "set HORON_MPI_SERIALIZED=1 if the program makes none" in err, err
+
+
 def test_a_communicator_before_mpi_begins_or_after_it_ends_is_refused():
     for launch, file in FILES.items():
         for steps, what in ("wsl", "has not begun"), ("tfw", "has ended"):

@@ -3,8 +3,9 @@
  * A rank of horon and of MPI in one process: `beside_mpi LIBRARY STEPS`. A step is a letter, in
  * any order that makes sense: j joins, s sums, l leaves, and J, S, L likewise in a second context;
  * w joins as a rank of MPI_COMM_WORLD;
- * i, t, b and f are MPI_Init, MPI_Init_thread for calls of all threads, MPI_Barrier and
- * MPI_Finalize.
+ * x sums by name and in order at once, begun in an order of the rank's; p in a process set of ranks
+ * 0 and 1; i, t, e, b and f are MPI_Init, MPI_Init_thread for calls of all threads and of one at a
+ * time, MPI_Barrier and MPI_Finalize.
  */
 #include <horon/horon.h>
 
@@ -16,7 +17,8 @@
 
 #define WORLD 0x44000000 /* MPI_COMM_WORLD of MPICH's ABI; in Open MPI's it is an object */
 
-#define MULTIPLE 3 /* MPI_THREAD_MULTIPLE in both */
+#define SERIALIZED 2 /* MPI_THREAD_SERIALIZED in both, ... */
+#define MULTIPLE 3   /* ... and MPI_THREAD_MULTIPLE */
 
 static void stop(const char *what, const char *why)
 {
@@ -56,6 +58,49 @@ static void sum(horon_context_t *ctx)
     if (horon_run(ctx, &desc, -1, why, sizeof why) != HORON_OK)
         stop("sum", why);
     printf("sum %d\n", (int)one);
+}
+
+static void sum_both_ways(horon_context_t *ctx)
+{
+    int32_t ones[2] = {1, 1};
+    horon_request_t *requests[2];
+    for (int i = 0; i < 2; i++) {
+        const int which = (i + horon_rank(ctx)) % 2;
+        horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+        desc.verb = HORON_ALLREDUCE;
+        desc.name = which ? NULL : "named";
+        desc.flags = which ? HORON_IN_ORDER : 0;
+        desc.dtype = HORON_INT32;
+        desc.src = desc.dst = &ones[which];
+        desc.count = 1;
+        if (horon_submit(ctx, &desc, &requests[which]) != HORON_OK)
+            stop("submit", horon_last_error(ctx));
+    }
+    for (int i = 0; i < 2; i++) {
+        if (horon_wait(requests[i], HORON_HOST_DONE, -1) != HORON_OK)
+            stop("wait", horon_request_error(requests[i]));
+        horon_release(requests[i]);
+        printf("sum %d\n", (int)ones[i]);
+    }
+}
+
+static void sum_in_set(horon_context_t *ctx)
+{
+    static const int32_t members[] = {0, 1};
+    char why[HORON_ERROR_TEXT_BYTES];
+    int32_t one = 1, set = 0;
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    if (horon_process_set_add(ctx, members, 2, -1, &set) != HORON_OK)
+        stop("add", horon_last_error(ctx));
+    desc.verb = HORON_ALLREDUCE;
+    desc.name = "of two";
+    desc.process_set = set;
+    desc.dtype = HORON_INT32;
+    desc.src = desc.dst = &one;
+    desc.count = 1;
+    if (horon_rank(ctx) < 2 && horon_run(ctx, &desc, -1, why, sizeof why) != HORON_OK)
+        stop("sum", why);
+    printf("of two %d\n", (int)one);
 }
 
 int main(int argc, char **argv)
@@ -101,6 +146,15 @@ int main(int argc, char **argv)
             break;
         case 't':
             init_thread(NULL, NULL, MULTIPLE, &level);
+            break;
+        case 'e':
+            init_thread(NULL, NULL, SERIALIZED, &level);
+            break;
+        case 'x':
+            sum_both_ways(ctx);
+            break;
+        case 'p':
+            sum_in_set(ctx);
             break;
         case 'b':
             barrier(world);
