@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tables of the two families, and the one MPI of the process. A predefined object is a symbol
- * in Open MPI and a number in MPICH (which the MPICH ABI Compatibility Initiative froze), so each
- * row has both. RTLD_GLOBAL, as Open MPI's plug-ins look for the library's symbols that way.
+ * The tables of the families, and the one MPI of the process. A predefined object is a symbol in
+ * Open MPI, a number in MPICH (which the MPICH ABI Compatibility Initiative froze), and another one
+ * in the ABI of the MPI standard, so each row has all three. RTLD_GLOBAL, as Open MPI's plug-ins
+ * look for the library's symbols that way.
  *
  * Elements are combined as everywhere in horon (reduce/reduce.h); only the order of them is MPI's.
  * Its own functions do that for sums and products of 32 and 64 bits, and for little else: where the
@@ -25,58 +26,68 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { OPEN_MPI, MPICH, FAMILIES };
+enum { OPEN_MPI, MPICH, STANDARD, FAMILIES };
 
 static const struct horon_mpi_family families[FAMILIES] = {
-    [OPEN_MPI] = {.name = "Open MPI", .handle_bytes = sizeof(void *), .in_place = (void *)1},
+    [OPEN_MPI] = {.name = "Open MPI",
+                  .levels = {0, 1, 2, 3},
+                  .handle_bytes = sizeof(void *),
+                  .in_place = (void *)1},
     [MPICH] = {.name = "MPICH",
+               .levels = {0, 1, 2, 3},
                .handle_bytes = sizeof(int),
                .in_place = (void *)-1,
                .statuses_ignore = (void *)1},
+    [STANDARD] = {.name = "MPI's standard ABI",
+                  .levels = {0, 1024, 2048, 4096},
+                  .handle_bytes = sizeof(void *),
+                  .in_place = (void *)1},
 };
 
 /* Where a library of a family lies, as its packages have it. */
 static const char *const usual_files[FAMILIES][3] = {
     [OPEN_MPI] = {"libmpi.so.40"},
     [MPICH] = {"libmpich.so.12", "libmpi.so.12"},
+    [STANDARD] = {"libmpi_abi.so.1", "libmpi_abi.so.0"},
 };
 
-/* What boot/identity calls a launcher that is one family's own. */
-static const char *const launchers[FAMILIES] = {[OPEN_MPI] = "Open MPI", [MPICH] = "PMI"};
+/* What boot/identity calls a launcher that is one family's own. Any MPI may have the standard's. */
+static const char *const launchers[] = {[OPEN_MPI] = "Open MPI", [MPICH] = "PMI"};
 
 struct object_row {
     const char *symbol; /* of Open MPI; NULL: there is none */
     uint32_t number;    /* of MPICH */
+    uint32_t standard;  /* of the standard's ABI */
 };
 
-static const struct object_row world_row = {"ompi_mpi_comm_world", 0x44000000};
-static const struct object_row comm_null_row = {"ompi_mpi_comm_null", 0x04000000};
-static const struct object_row errors_return_row = {"ompi_mpi_errors_return", 0x54000001};
+static const struct object_row world_row = {"ompi_mpi_comm_world", 0x44000000, 0x101};
+static const struct object_row comm_null_row = {"ompi_mpi_comm_null", 0x04000000, 0x100};
+static const struct object_row errors_return_row = {"ompi_mpi_errors_return", 0x54000001, 0x143};
 
 static const struct object_row type_rows[HORON_DTYPE_COUNT] = {
-    [HORON_UINT8] = {"ompi_mpi_uint8_t", 0x4c00013b},
-    [HORON_INT8] = {"ompi_mpi_int8_t", 0x4c000137},
-    [HORON_UINT16] = {"ompi_mpi_uint16_t", 0x4c00023c},
-    [HORON_INT16] = {"ompi_mpi_int16_t", 0x4c000238},
-    [HORON_UINT32] = {"ompi_mpi_uint32_t", 0x4c00043d},
-    [HORON_INT32] = {"ompi_mpi_int32_t", 0x4c000439},
-    [HORON_UINT64] = {"ompi_mpi_uint64_t", 0x4c00083e},
-    [HORON_INT64] = {"ompi_mpi_int64_t", 0x4c00083a},
-    [HORON_FLOAT16] = {"ompi_mpi_uint16_t", 0x4c00023c},
-    [HORON_BFLOAT16] = {"ompi_mpi_uint16_t", 0x4c00023c},
-    [HORON_FLOAT32] = {"ompi_mpi_float", 0x4c00040a},
-    [HORON_FLOAT64] = {"ompi_mpi_double", 0x4c00080b},
-    [HORON_BOOL] = {"ompi_mpi_c_bool", 0x4c00013f},
-    [HORON_COMPLEX64] = {"ompi_mpi_c_float_complex", 0x4c000840},
-    [HORON_COMPLEX128] = {"ompi_mpi_c_double_complex", 0x4c001041},
-    [HORON_FLOAT8_E4M3] = {"ompi_mpi_byte", 0x4c00010d},
-    [HORON_FLOAT8_E5M2] = {"ompi_mpi_byte", 0x4c00010d},
+    [HORON_UINT8] = {"ompi_mpi_uint8_t", 0x4c00013b, 0x241},
+    [HORON_INT8] = {"ompi_mpi_int8_t", 0x4c000137, 0x240},
+    [HORON_UINT16] = {"ompi_mpi_uint16_t", 0x4c00023c, 0x249},
+    [HORON_INT16] = {"ompi_mpi_int16_t", 0x4c000238, 0x248},
+    [HORON_UINT32] = {"ompi_mpi_uint32_t", 0x4c00043d, 0x251},
+    [HORON_INT32] = {"ompi_mpi_int32_t", 0x4c000439, 0x250},
+    [HORON_UINT64] = {"ompi_mpi_uint64_t", 0x4c00083e, 0x259},
+    [HORON_INT64] = {"ompi_mpi_int64_t", 0x4c00083a, 0x258},
+    [HORON_FLOAT16] = {"ompi_mpi_uint16_t", 0x4c00023c, 0x249},
+    [HORON_BFLOAT16] = {"ompi_mpi_uint16_t", 0x4c00023c, 0x249},
+    [HORON_FLOAT32] = {"ompi_mpi_float", 0x4c00040a, 0x210},
+    [HORON_FLOAT64] = {"ompi_mpi_double", 0x4c00080b, 0x214},
+    [HORON_BOOL] = {"ompi_mpi_c_bool", 0x4c00013f, 0x238},
+    [HORON_COMPLEX64] = {"ompi_mpi_c_float_complex", 0x4c000840, 0x212},
+    [HORON_COMPLEX128] = {"ompi_mpi_c_double_complex", 0x4c001041, 0x216},
+    [HORON_FLOAT8_E4M3] = {"ompi_mpi_byte", 0x4c00010d, 0x247},
+    [HORON_FLOAT8_E5M2] = {"ompi_mpi_byte", 0x4c00010d, 0x247},
 };
 
 /* Those that are MPI's, see is_mpis(). */
 static const struct object_row op_rows[HORON_REDOP_COUNT] = {
-    [HORON_SUM] = {"ompi_mpi_op_sum", 0x58000003},
-    [HORON_PRODUCT] = {"ompi_mpi_op_prod", 0x58000004},
+    [HORON_SUM] = {"ompi_mpi_op_sum", 0x58000003, 0x21},
+    [HORON_PRODUCT] = {"ompi_mpi_op_prod", 0x58000004, 0x24},
 };
 
 struct call_row {
@@ -190,7 +201,9 @@ static int see_image(struct dl_phdr_info *info, size_t bytes, void *path)
     const char *name = strrchr(info->dlpi_name, '/');
     (void)bytes;
     name = name ? name + 1 : info->dlpi_name;
-    const bool is_mpi = strncmp(name, "libmpi.so", 9) == 0 || strncmp(name, "libmpich.so", 11) == 0;
+    const bool is_mpi = strncmp(name, "libmpi.so", 9) == 0 ||
+                        strncmp(name, "libmpich.so", 11) == 0 ||
+                        strncmp(name, "libmpi_abi.so", 13) == 0;
     if (is_mpi)
         snprintf(path, sizeof process.file, "%s", info->dlpi_name);
     return is_mpi;
@@ -224,8 +237,8 @@ static horon_status_t open_usual(struct horon_mpi_library *library, const char *
                 return HORON_OK;
     }
     return horon_error_set(error, HORON_ERR_UNSUPPORTED,
-                           "no MPI library is here: neither libmpi.so.40 of Open MPI nor "
-                           "libmpich.so.12 or libmpi.so.12 of MPICH");
+                           "no MPI library is here: neither libmpi.so.40 of Open MPI, nor "
+                           "libmpich.so.12 or libmpi.so.12 of MPICH, nor libmpi_abi.so.1");
 }
 
 static horon_status_t find_calls(struct horon_mpi_library *library, struct horon_error *error)
@@ -244,8 +257,8 @@ static horon_status_t find_object(const struct horon_mpi_library *library,
                                   const struct object_row *row, horon_mpi_handle *out,
                                   struct horon_error *error)
 {
-    *out = row->number;
-    if (!row->symbol || library->family == &families[MPICH])
+    *out = library->family == &families[STANDARD] ? row->standard : row->number;
+    if (!row->symbol || library->family != &families[OPEN_MPI])
         return HORON_OK;
     *out = (horon_mpi_handle)(uintptr_t)dlsym(library->image, row->symbol);
     return *out ? HORON_OK
@@ -290,6 +303,18 @@ static void read_version(struct horon_mpi_library *library)
     horon_free(text);
 }
 
+/* A library of MPI 5 has the call whatever its ABI, and says so by it. */
+static const struct horon_mpi_family *family_of(void *image)
+{
+    int (*get_version)(int *major, int *minor) = NULL;
+    void *address = dlsym(image, "MPI_Abi_get_version");
+    int major = 0, minor = 0;
+    memcpy(&get_version, &address, sizeof address);
+    if (get_version && get_version(&major, &minor) == HORON_MPI_SUCCESS && major > 0)
+        return &families[STANDARD];
+    return &families[dlsym(image, world_row.symbol) ? OPEN_MPI : MPICH];
+}
+
 static horon_status_t load(const struct horon_mpi_wanted *wanted, struct horon_error *error)
 {
     struct horon_mpi_library *library = &process.library;
@@ -302,7 +327,7 @@ static horon_status_t load(const struct horon_mpi_wanted *wanted, struct horon_e
         status = open_usual(library, wanted->launcher, error);
     if (status != HORON_OK)
         return status;
-    library->family = &families[dlsym(library->image, world_row.symbol) ? OPEN_MPI : MPICH];
+    library->family = family_of(library->image);
     status = find_calls(library, error);
     if (status == HORON_OK)
         status = find_objects(library, error);
@@ -337,7 +362,9 @@ static horon_status_t begin(const struct horon_mpi_wanted *wanted, struct horon_
                                "MPI is not begun in a process that %s started: start it with %s's "
                                "mpirun, or call MPI_Init() before",
                                others ? wanted->launcher : "nobody", library->family->name);
-    const int code = library->mpi.init_thread(NULL, NULL, HORON_MPI_MULTIPLE, &library->level);
+    int level = 0;
+    const int code =
+        library->mpi.init_thread(NULL, NULL, library->family->levels[HORON_MPI_MULTIPLE], &level);
     if (code != HORON_MPI_SUCCESS)
         return horon_error_set(error, HORON_ERR_SYSTEM, "MPI_Init_thread() of %s failed with %d",
                                library->file, code);
@@ -398,7 +425,12 @@ static horon_status_t make_types_and_ops(struct horon_error *error)
 static horon_status_t see_world(struct horon_error *error)
 {
     struct horon_mpi_library *library = &process.library;
-    int code = library->mpi.query_thread(&library->level);
+    int level = 0;
+    int code = library->mpi.query_thread(&level);
+    library->level = HORON_MPI_SINGLE;
+    while (library->level < HORON_MPI_MULTIPLE &&
+           level >= library->family->levels[library->level + 1])
+        library->level++;
     if (code == HORON_MPI_SUCCESS)
         code = library->mpi.comm_rank(library->world, &library->rank);
     if (code == HORON_MPI_SUCCESS)

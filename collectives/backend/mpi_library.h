@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * MPI, found at run time, without its headers. Its functions have the same names in all libraries;
- * handles and constants differ, and there are two families of them here: Open MPI, where a handle
- * is the address of an object that the library exports, and MPICH (Intel MPI, MVAPICH and Cray
- * likewise), where it is an int with a fixed value. A handle is carried as a word here. To pass one
+ * handles and constants differ, and there are three families of them here: Open MPI, where a handle
+ * is the address of an object that the library exports, MPICH (Intel MPI, MVAPICH and Cray
+ * likewise), where it is an int with a fixed value, and the ABI of the standard since MPI 5, where
+ * it is a pointer with a fixed value. A handle is carried as a word here. To pass one
  * where the callee reads an int is right on x86-64 and AArch64, whose calls pass both in one
  * register; where the callee writes one, the rest of the word is 0 before.
  *
@@ -22,7 +23,7 @@
 
 typedef uint64_t horon_mpi_handle;
 
-/* Levels of thread support, which all families number alike. */
+/* Levels of thread support. */
 enum { HORON_MPI_SINGLE, HORON_MPI_FUNNELED, HORON_MPI_SERIALIZED, HORON_MPI_MULTIPLE };
 
 /* Of MPI's calls: it went well. */
@@ -31,6 +32,7 @@ enum { HORON_MPI_SINGLE, HORON_MPI_FUNNELED, HORON_MPI_SERIALIZED, HORON_MPI_MUL
 /** What a family of libraries has instead of a header. */
 struct horon_mpi_family {
     const char *name;
+    int levels[HORON_MPI_MULTIPLE + 1]; /* its numbers of them */
     size_t handle_bytes;
     void *in_place;
     void *statuses_ignore; /* of one, too */
