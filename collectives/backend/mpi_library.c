@@ -209,6 +209,21 @@ static int see_image(struct dl_phdr_info *info, size_t bytes, void *path)
     return is_mpi;
 }
 
+bool horon_mpi_was_ended(void)
+{
+    char path[sizeof process.file];
+    int (*finalized)(int *flag) = NULL;
+    int ended = 0;
+    void *image = dl_iterate_phdr(see_image, path) ? dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    void *address = image ? dlsym(image, "MPI_Finalized") : NULL;
+    memcpy(&finalized, &address, sizeof address);
+    if (finalized)
+        finalized(&ended);
+    if (image)
+        dlclose(image);
+    return ended;
+}
+
 static bool open_image(struct horon_mpi_library *library, const char *file, struct horon_error *why)
 {
     library->image = dlopen(file, RTLD_NOW | RTLD_GLOBAL);

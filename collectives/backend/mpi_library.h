@@ -136,6 +136,9 @@ horon_status_t horon_mpi_find(const char *file, const struct horon_mpi_library *
  * Thread: any, one at a time. Blocks: no. */
 void horon_mpi_end(bool stays, bool closed);
 
+/** Has any MPI that this process has come to its end? Looks without loading one. Thread: any. */
+bool horon_mpi_was_ended(void);
+
 /** Has it ended? Then it must not be called any more. Thread: any. */
 bool horon_mpi_has_ended(const struct horon_mpi_library *library);
 

@@ -11,6 +11,7 @@
 #include "boot/identity/space.h"
 
 #include "alloc.h"
+#include "backend/mpi_library.h"
 #include "clock.h"
 
 #include <assert.h>
@@ -153,7 +154,9 @@ static horon_status_t pmi_get(struct horon_space *space, int rank, const char *k
 struct ending {
     struct horon_space space;
     pid_t process;
-    ino_t socket; /* MPI closes it when it ends, and its number may be another file's then */
+    /* MPI closes it when it ends, and its number may be another file's then; MPICH 5 does so in an
+     * exit handler of its own, and is killed by SIGPIPE if the end was told before. */
+    ino_t socket;
 };
 
 static void end_at_exit(int status, void *arg)
@@ -163,7 +166,7 @@ static void end_at_exit(int status, void *arg)
     struct horon_error ignored;
     struct stat about;
     if (status == 0 && getpid() == ending->process && fstat(ending->space.fd, &about) == 0 &&
-        S_ISSOCK(about.st_mode) && about.st_ino == ending->socket) {
+        S_ISSOCK(about.st_mode) && about.st_ino == ending->socket && !horon_mpi_was_ended()) {
         ending->space.deadline_ns = horon_clock_deadline(horon_clock_ns(), END_MS);
         (void)ask(&ending->space, "cmd=finalize\n", "finalize_ack", line, &ignored);
     }
