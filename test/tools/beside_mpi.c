@@ -10,6 +10,7 @@
 #include <horon/horon.h>
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,8 +18,10 @@
 
 #define WORLD 0x44000000 /* MPI_COMM_WORLD of MPICH's ABI; in Open MPI's it is an object */
 
-#define SERIALIZED 2 /* MPI_THREAD_SERIALIZED in both, ... */
-#define MULTIPLE 3   /* ... and MPI_THREAD_MULTIPLE */
+#define STANDARD_WORLD 0x101 /* in the ABI of the standard */
+
+/* MPI_THREAD_SERIALIZED and MPI_THREAD_MULTIPLE; in the ABI of the standard and elsewhere */
+static const int serialized[] = {2, 2048}, multiple[] = {3, 4096};
 
 static void stop(const char *what, const char *why)
 {
@@ -58,6 +61,16 @@ static void sum(horon_context_t *ctx)
     if (horon_run(ctx, &desc, -1, why, sizeof why) != HORON_OK)
         stop("sum", why);
     printf("sum %d\n", (int)one);
+}
+
+static bool has_abi_of_standard(void *library)
+{
+    int (*get_version)(int *, int *);
+    int major = 0, minor = 0;
+    if (!dlsym(library, "MPI_Abi_get_version"))
+        return false;
+    find(library, "MPI_Abi_get_version", &get_version);
+    return get_version(&major, &minor) == 0 && major > 0;
 }
 
 static void sum_both_ways(horon_context_t *ctx)
@@ -113,7 +126,8 @@ int main(int argc, char **argv)
     int (*init_thread)(int *, char ***, int, int *);
     int (*init)(int *, char ***), (*barrier)(uintptr_t), (*finalize)(void);
     const uintptr_t object = (uintptr_t)dlsym(library, "ompi_mpi_comm_world");
-    const uintptr_t world = object ? object : WORLD;
+    const bool standard = has_abi_of_standard(library);
+    const uintptr_t world = standard ? STANDARD_WORLD : object ? object : WORLD;
     find(library, "MPI_Init", &init);
     find(library, "MPI_Init_thread", &init_thread);
     find(library, "MPI_Barrier", &barrier);
@@ -145,10 +159,10 @@ int main(int argc, char **argv)
             init(NULL, NULL);
             break;
         case 't':
-            init_thread(NULL, NULL, MULTIPLE, &level);
+            init_thread(NULL, NULL, multiple[standard], &level);
             break;
         case 'e':
-            init_thread(NULL, NULL, SERIALIZED, &level);
+            init_thread(NULL, NULL, serialized[standard], &level);
             break;
         case 'x':
             sum_both_ways(ctx);

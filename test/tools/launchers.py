@@ -14,11 +14,12 @@ JOBS = itertools.count(os.getpid())  # of hydra; several of these tests may run 
 
 
 @contextlib.contextmanager
-def mpirun(size, *command, options=(), **env):
+def mpirun(size, *command, options=(), program=None, **env):
     """A job of mpirun's, started. More ranks than cores are welcome. Open MPI's jobs of one user
     share a folder in TMPDIR, and two that make it at once fail: each has a TMPDIR of its own."""
     tap.need(None not in command, "the rank program is not built")
-    program = tap.need(shutil.which("mpirun"), "mpirun is not installed (Debian: openmpi-bin)")
+    found = program or shutil.which("mpirun")
+    program = tap.need(found, "mpirun is not installed (Debian: openmpi-bin)")
     options = ["--bind-to", "none", "--oversubscribe", *options]
     options += ["--allow-run-as-root"] if os.geteuid() == 0 else []
     words = ["-np", str(size), *options, *command]
@@ -28,10 +29,11 @@ def mpirun(size, *command, options=(), **env):
 
 
 @contextlib.contextmanager
-def hydra(size, *command, options=(), **env):
+def hydra(size, *command, options=(), program=None, **env):
     """Likewise a job of MPICH's."""
     tap.need(None not in command, "the rank program is not built")
-    launcher = tap.need(shutil.which("mpiexec.hydra"), "hydra is not installed (Debian: mpich)")
+    found = program or shutil.which("mpiexec.hydra")
+    launcher = tap.need(found, "hydra is not installed (Debian: mpich)")
     words = ["-n", str(size), *options, *command]
     # Anybody's connection to its port ends mpiexec ("assert (!closed) failed"), and tests beside
     # this one try rows of the ports that the system gives. So it gets ports below those; and its
