@@ -96,7 +96,7 @@ static void mpi_close(struct horon_backend_context *base, bool in_peace)
         if (context->comms[i] && !horon_mpi_has_ended(context->library))
             context->library->mpi.comm_free(&context->comms[i]);
     if (stays && context->library->began)
-        HORON_LOG_INFO(context->log, "MPI_Finalize() is left out, as ranks might wait there");
+        HORON_LOG_WARN(context->log, "MPI_Finalize() is left out, as ranks might wait there");
     horon_mpi_end(stays, context->closed);
     horon_free(context);
 }
@@ -214,9 +214,10 @@ static horon_status_t mpi_create(struct horon_backend_context *base,
     if (others)
         context->awaited = busy;
     const uint32_t last = context->serialized ? HORON_MPI_SERIALIZED_CHANNELS - 1 : TAG_MAX;
-    if (context->closed || busy || options->channel > last) {
+    const bool over = context->closed || horon_mpi_has_ended(context->library);
+    if (over || busy || options->channel > last) {
         horon_free(channel);
-        return busy && !context->closed ? HORON_IN_PROGRESS : HORON_ERR_UNSUPPORTED;
+        return busy && !over ? HORON_IN_PROGRESS : HORON_ERR_UNSUPPORTED;
     }
     channel->base.backend = base->backend;
     channel->context = context;
@@ -246,6 +247,8 @@ static horon_status_t begin_to_connect(struct horon_mpi_channel *channel, const 
 {
     const struct horon_mpi_library *library = channel->context->library;
     const int size = channel->team->size;
+    if (horon_mpi_has_ended(library)) /* since create() */
+        return horon_error_set(error, HORON_ERR_CLOSED, "MPI was ended by the program");
     for (int rank = 0; rank < size; rank++) {
         bool known = addresses[rank] >= 1 && addresses[rank] <= (uint64_t)library->size;
         for (int other = 0; other < rank && known; other++)

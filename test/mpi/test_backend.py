@@ -125,6 +125,21 @@ def test_a_program_that_uses_mpi_itself():
                 assert used >= 3, (steps, err)
 
 
+def test_a_program_that_ends_mpi_before_it_leaves():
+    """Before the first operation native carries them; what comes behind it fails."""
+    for launch, file in FILES.items():
+        for steps in "tjbfsl", "tjsbfl", "jsbfl", "tjsbfs":
+            with launch(3, BESIDE_MPI, file, steps, **MPI) as job:
+                status, out, err = job.end()
+            job.assert_nothing_left()
+            fails = steps == "tjsbfs"
+            assert (status != 0) == fails, (steps, out, err)
+            assert out.count("sum 3") == 3, (steps, out, err)
+            used = "backend mpi is connected, among 3 ranks" in err
+            assert used == (steps != "tjbfsl"), (steps, err)
+            assert ("failed: MPI was ended by the program" in err) == fails, (steps, err)
+
+
 def test_a_program_that_begins_mpi_for_one_thread_at_a_time():
     """e is MPI_Init_thread(MPI_THREAD_SERIALIZED)."""
     for launch, file in FILES.items():
