@@ -3,7 +3,10 @@
  * The backend that stands on MPI: nonblocking collectives on a communicator of each lane, advanced
  * by the thread that holds the progress token. It is used where the setting BACKEND names it, and
  * MPI lets any thread make calls: at any time (MPI_THREAD_MULTIPLE), or one of them, and the
- * program keeps out of it (SERIALIZED; mpi_state.h says how).
+ * program keeps out of it (SERIALIZED; mpi_state.h says how). With less, only the thread that
+ * began MPI could call it: what is in flight would stand still while that one computes, and what
+ * another thread waits for would never end. And it would have to make communicators, by a call that
+ * waits for other ranks.
  *
  * MPI cannot cancel a collective, while an operation that is given up must leave its memory alone.
  * But MPI moves nothing unless somebody makes a call. So it works on the operation's own memory

@@ -84,6 +84,26 @@ def test_a_job_of_one_rank_begins_no_mpi():
         assert "begun by horon" not in err, err
 
 
+def test_a_job_that_does_not_ask_for_mpi_opens_no_library():
+    """So that MPIs that are installed and unused cost nothing. LD_DEBUG tells each file."""
+    command = ("env", "LD_DEBUG=files", SUM_ONCE, "1009")
+
+    def opened(launch, **env):
+        with launch(2, *command, **env) as job:
+            status, out, err = job.end()
+        assert status == 0, (out, err)
+        assert err.count("calling init: ") > 2, err
+        return re.findall(r"file=(\S*lib(?:p?mpi|pmix|open-)\S*) \[0\];  (?:dynamic|gen)", err)
+
+    def horonrun(size, *words, **env):
+        return jobs.Job("-np", str(size), *words, env=env)
+
+    for launch in (horonrun, *FILES):
+        assert not opened(launch), launch
+    for launch in FILES:
+        assert opened(launch, **MPI), launch
+
+
 def test_ranks_that_mpi_did_not_start_do_without():
     with jobs.Job("-np", "2", SUM_ONCE, "1009", env=MPI) as job:
         status, out, err = job.end()
