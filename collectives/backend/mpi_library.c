@@ -395,8 +395,9 @@ static horon_status_t check_launcher(const struct horon_mpi_wanted *wanted,
                                      struct horon_error *error)
 {
     const struct horon_mpi_library *library = &process.library;
-    const bool is_mpich = library->family == &families[MPICH];
-    const bool differ = wanted->launcher && wanted->size > 1 && is_mpich &&
+    const char open_mpi[] = "Open MPI"; /* it says so whatever its ABI */
+    const bool is_other = strncmp(library->version, open_mpi, strlen(open_mpi)) != 0;
+    const bool differ = wanted->launcher && wanted->size > 1 && is_other &&
                         strcmp(wanted->launcher, launchers[OPEN_MPI]) == 0;
     if (!differ && (!library->size || library->size > 1 || wanted->size == 1))
         return HORON_OK;

@@ -16,6 +16,7 @@ import tree  # noqa: E402
 from results import MPI, check_results  # noqa: E402
 
 BESIDE_MPI = os.environ.get("BESIDE_MPI")
+SUM_ONCE = os.environ.get("SUM_ONCE")
 FOLDER = pathlib.Path(os.environ.get("HORON_TEST_MPI", tree.ROOT / ".venv" / "mpi"))
 STANDARD = "libmpi_abi.so.1"
 FILES = {
@@ -57,6 +58,14 @@ def test_a_program_that_uses_one_of_them_itself():
             sums = 3 * (steps.count("s") + 2 * steps.count("x"))
             assert out.count("sum 3") == sums, (file, steps, out, err)
             assert err.count("backend mpi is connected, among 3 ranks") >= 3, (file, steps, err)
+
+
+def test_a_launcher_of_another_mpi_with_the_same_abi_is_named():
+    for _, file in wheels(STANDARD):
+        with launchers.mpirun(2, SUM_ONCE, "1009", **MPI, HORON_MPI_LIBRARY=file) as job:
+            status, out, err = job.end()
+        assert status != 0, (out, err)
+        assert "Open MPI started 2 ranks, but" in err and "is not its library" in err, err
 
 
 tap.run(dict(vars()))
