@@ -2,6 +2,7 @@
 """Jobs of the ranks of a communicator of MPI, with what Debian or PyPI has of it."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -87,8 +88,34 @@ else:
 os._exit(0)
 """
 
+# Two jobs of two ranks. One rank of the first is killed: its peer is told, and the second goes on.
+KILL_SCRIPT = """
+from mpi4py import MPI
+import os
+import pathlib
+import signal
+import horon
+me = MPI.COMM_WORLD.rank
+horon.init(comm=MPI.COMM_WORLD.Split(me % 2, me))
+told = pathlib.Path(os.environ["FOLDER"], "told")
+assert horon.allreduce(me + 1.0, op=horon.Sum) == (4.0 if me % 2 == 0 else 6.0)
+if me == 2:
+    os.kill(os.getpid(), signal.SIGKILL)
+if me == 0:
+    try:
+        while True:
+            horon.allreduce(1.0, name="one")
+    except horon.HorovodInternalError as error:
+        told.write_text(str(error))
+else:
+    while horon.allreduce(float(told.exists()), op=horon.Max, name="other") == 0.0:
+        pass
+os.write(1, b"rank %d is through\\n" % me)
+os._exit(0)
+"""
 
-def run(family, folder, size, script, **variables):
+
+def run(family, folder, size, script, *options, **variables):
     """-> (status, output, errors)"""
     launcher, file, name, words = FAMILIES[family]
     program = shutil.which(launcher)
@@ -106,7 +133,7 @@ def run(family, folder, size, script, **variables):
     if os.geteuid() == 0 and family == "Open MPI":
         words = [*words, "--allow-run-as-root"]
     done = subprocess.run(
-        [program, *words, "-n", str(size), sys.executable, "-c", script],
+        [program, *words, *options, "-n", str(size), sys.executable, "-c", script],
         env=env,
         capture_output=True,
         text=True,
@@ -133,6 +160,15 @@ def test_ranks_of_a_communicator_share_a_key_that_the_user_gave(family, tmp_path
     status, out, err = run(family, tmp_path, 5, SCRIPT, HORON_JOB_KEY="a key for this test alone")
     assert status == 0, out + err
     assert out.count(" is through") == 5, out + err
+
+
+@pytest.mark.parametrize("backend", ["native", "mpi"])
+def test_a_killed_rank_fails_the_job_of_its_communicator_alone(backend, tmp_path):
+    variables = {"HORON_BACKEND": backend, "FOLDER": str(tmp_path)}
+    _, out, err = run("Open MPI", tmp_path, 4, KILL_SCRIPT, "--enable-recovery", **variables)
+    for rank in (0, 1, 3):
+        assert f"rank {rank} is through" in out, out + err
+    assert re.search(r"rank 1 \(.*\)", (tmp_path / "told").read_text()), out + err
 
 
 def test_a_rank_of_a_communicator_that_does_not_come_is_missed(tmp_path):
