@@ -56,6 +56,17 @@ def test_ranks_of_one_host_meet_and_tell_no_key():
     assert "not heeded" not in "".join(errs), errs  # what horovodrun sets for all
 
 
+def test_gloo_means_horons_own_links_and_a_word_of_the_users_counts():
+    """horovodrun --gloo says so for every job, whose user has not asked for it."""
+    asked = {}, {"HOROVOD_CPU_OPERATIONS": "mpi"}, {"HORON_BACKEND": "mpi"}
+    for env, warnings in zip(asked, (0, 1, 1), strict=True):
+        with rendezvous.serve() as server:
+            errs = sums(ONE_HOST, server, HORON_JOB_KEY="a key for this test alone", **env)
+        told = [err.count("warn: backend mpi is not used") for err in errs]
+        assert told == [warnings] * 3, (env, errs)
+        assert "".join(errs).count("warn: ") == sum(told), (env, errs)
+
+
 def test_ranks_of_several_hosts_meet_by_a_fresh_key_and_one_warns():
     with rendezvous.serve() as server:
         errs = sums(TWO_HOSTS, server)
