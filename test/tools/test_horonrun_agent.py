@@ -35,7 +35,7 @@ class Agent(jobs.Job):
         environment = (self.mark.encode(), b"PATH=" + os.environb[b"PATH"])
         self.say(
             WORK,
-            struct.pack("<IIII", 1, 1, 0, 0)
+            struct.pack("<6I", 1, 1, 0, 0, 0, 0)
             + strings(b"/")
             + struct.pack("<I", len(command)) + strings(*command)
             + struct.pack("<I", len(environment)) + strings(*environment),

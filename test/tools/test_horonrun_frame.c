@@ -71,7 +71,9 @@ static struct horonrun_work example(char **command, char **environment)
                                   .directory = (char *)"/some/where",
                                   .command = command,
                                   .environment = environment,
-                                  .remote = true};
+                                  .remote = true,
+                                  .interrupt = 14,
+                                  .terminate = 6};
 }
 
 static void test_work_survives_the_way(void **state)
@@ -90,6 +92,8 @@ static void test_work_survives_the_way(void **state)
     assert_int_equal(got.host, 1);
     assert_memory_equal(got.host_ranks, work.host_ranks, 3 * sizeof *got.host_ranks);
     assert_true(got.remote);
+    assert_int_equal(got.interrupt, 14);
+    assert_int_equal(got.terminate, 6);
     assert_string_equal(got.directory, "/some/where");
     assert_string_equal(got.command[1], "");
     assert_string_equal(got.command[2], "a b");

@@ -153,17 +153,20 @@ static horon_status_t start_rank(struct agent *agent, int index, struct horonrun
     int rank = work->first_rank + index;
     struct horon_map *failure = &agent->ranks[index].failure;
     (void)horon_failure_file_make(failure, NULL); /* a job needs none to run */
+    const bool launcher = work->interrupt != 0;
     struct horonrun_spawn what = {.command = work->command,
                                   .directory = work->directory,
                                   .stdin_fd = rank == 0 ? agent->setup->stdin_fd : -1,
-                                  .handed_fds = {agent->key_fd, failure->fd},
+                                  .handed_fds = {agent->key_fd, launcher ? -1 : failure->fd},
                                   .files = agent->setup->files,
                                   .mask = agent->setup->mask};
-    what.environment = horonrun_environment_of_rank(work, index, failure->fd);
+    what.environment =
+        launcher ? work->environment : horonrun_environment_of_rank(work, index, failure->fd);
     horon_status_t status = what.environment
                                 ? horonrun_spawn(&what, child, error)
                                 : horon_error_set(error, HORON_ERR_MEMORY, "out of memory");
-    horon_free(what.environment);
+    if (!launcher)
+        horon_free(what.environment);
     horon_fd_close(&failure->fd); /* the mapping lives on */
     if (status != HORON_OK)
         return status;
@@ -234,7 +237,8 @@ static void on_work(struct agent *agent, const struct horonrun_frame *frame)
         status = HORON_ERR_MEMORY;
     if (status != HORON_OK)
         report_failure(agent, 1, horon_status_text(status));
-    else if (horonrun_key_hand_over(&agent->work.environment, &agent->key_fd, &error) != HORON_OK)
+    else if (!agent->work.interrupt &&
+             horonrun_key_hand_over(&agent->work.environment, &agent->key_fd, &error) != HORON_OK)
         report_failure(agent, 1, error.text);
     else
         start_ranks(agent);
@@ -248,7 +252,10 @@ static void pass_on_signal(struct agent *agent, int signo)
         agent->held = signo == SIGSTOP; /* horonrun stops too, and is silent */
         ev_timer_stop(agent->loop, &agent->lost_timer);
     }
-    horonrun_tree_signal(signo, NULL, 0, NULL, 0);
+    if (signo == SIGUSR1 || signo == SIGUSR2)
+        agent_signal(agent, signo);
+    else
+        horonrun_tree_signal(signo, NULL, 0, NULL, 0);
 }
 
 static void on_stop(struct agent *agent, struct horon_reader *in)

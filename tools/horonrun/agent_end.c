@@ -129,21 +129,32 @@ static void arm_end_timer(struct agent *agent, double seconds)
     ev_timer_start(agent->loop, &agent->end_timer);
 }
 
-/* Everything has so many seconds to end by this signal. */
-static void ask(struct agent *agent, enum agent_state to, int signo, double seconds)
-{
-    move(agent, to);
-    horonrun_tree_signal(signo, NULL, 0, NULL, 0);
-    horonrun_tree_signal(SIGCONT, NULL, 0, NULL, 0); /* a stopped one would not hear it */
-    arm_end_timer(agent, seconds);
-}
-
 static bool has_rank(const struct agent *agent)
 {
     bool has = false;
     for (int i = 0; agent->ranks && i < agent->work.ranks && !has; i++)
         has = agent->ranks[i].pid != 0;
     return has;
+}
+
+void agent_signal(struct agent *agent, int signo)
+{
+    const struct horonrun_work *work = &agent->work;
+    if (work->interrupt && has_rank(agent))
+        kill(agent->ranks[0].pid, signo == SIGINT    ? work->interrupt
+                                  : signo == SIGTERM ? work->terminate
+                                                     : signo);
+    else
+        horonrun_tree_signal(signo, NULL, 0, NULL, 0);
+}
+
+/* Everything has so many seconds to end by this signal. */
+static void ask(struct agent *agent, enum agent_state to, int signo, double seconds)
+{
+    move(agent, to);
+    agent_signal(agent, signo);
+    horonrun_tree_signal(SIGCONT, NULL, 0, NULL, 0); /* a stopped one would not hear it */
+    arm_end_timer(agent, seconds);
 }
 
 /* What ranks leave behind is not interrupted for long: a shell's background job hears no SIGINT. */

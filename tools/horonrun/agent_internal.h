@@ -65,6 +65,8 @@ void agent_rank_dumps(struct agent *agent, struct agent_rank *rank);
 void agent_stop(struct agent *agent, uint32_t grace_ms, uint32_t interrupt_ms);
 /** Tells of ranks that have ended, and finishes if nothing is left of what is to end. */
 void agent_reap(struct agent *agent);
+/** Sends it to all processes below, or lets the launcher pass it on, on other hosts, too. */
+void agent_signal(struct agent *agent, int signo);
 void agent_end_timer(struct ev_loop *loop, struct ev_timer *timer, int events);
 
 #endif

@@ -10,6 +10,8 @@
 #include "codec.h"
 #include "hosts.h"
 
+#include <signal.h>
+
 horon_status_t horonrun_frame_peek(const char *bytes, size_t count, struct horonrun_frame *frame)
 {
     if (count < HORONRUN_FRAME_HEAD_BYTES)
@@ -82,6 +84,7 @@ bool horonrun_work_encode(const struct horonrun_work *work, struct horonrun_byte
     for (int i = 0; i < work->hosts && ok; i++)
         ok = put_u32(to, (uint32_t)work->host_ranks[i]);
     return ok && put_u32(to, (uint32_t)work->host) && put_u32(to, work->remote) &&
+           put_u32(to, (uint32_t)work->interrupt) && put_u32(to, (uint32_t)work->terminate) &&
            put_string(to, work->directory) && put_strings(to, work->command) &&
            put_strings(to, work->environment);
 }
@@ -158,6 +161,7 @@ horon_status_t horonrun_work_decode(struct horonrun_work *work, const char *body
     get_hosts(&in, work);
     const uint32_t host = horon_read_u32(&in);
     work->remote = horon_read_u32(&in) != 0;
+    const uint32_t interrupt = horon_read_u32(&in), terminate = horon_read_u32(&in);
     work->directory = get_string(&in);
     work->command = in.ok ? get_strings(&in) : NULL;
     work->environment = in.ok ? get_strings(&in) : NULL;
@@ -165,8 +169,11 @@ horon_status_t horonrun_work_decode(struct horonrun_work *work, const char *body
         return HORON_ERR_PROTO;
     if (!work->host_ranks || !work->directory || !work->command || !work->environment)
         return HORON_ERR_MEMORY;
-    if (host >= (uint32_t)work->hosts || !work->command[0])
+    if (host >= (uint32_t)work->hosts || !work->command[0] || interrupt >= NSIG ||
+        terminate >= NSIG)
         return HORON_ERR_PROTO;
+    work->interrupt = (int)interrupt;
+    work->terminate = (int)terminate;
     work->host = (int)host;
     take_place(work);
     return HORON_OK;
@@ -179,6 +186,23 @@ void horonrun_work_deinit(struct horonrun_work *work)
     horonrun_strings_free(work->command);
     horonrun_strings_free(work->environment);
     *work = (struct horonrun_work){0};
+}
+
+bool horonrun_strings_add(char ***list, const char *text)
+{
+    size_t count = 0;
+    while (*list && (*list)[count])
+        count++;
+    char *copy = horon_strdup(text);
+    char **grown = copy ? horon_realloc(*list, (count + 2) * sizeof *grown) : NULL;
+    if (!grown) {
+        horon_free(copy);
+        return false;
+    }
+    grown[count] = copy;
+    grown[count + 1] = NULL;
+    *list = grown;
+    return true;
 }
 
 void horonrun_strings_free(char **strings)

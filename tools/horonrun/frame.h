@@ -57,6 +57,9 @@ struct horonrun_work {
     char **command;     /* NULL-ended */
     char **environment; /* NULL-ended; the agent adds HORON_RANK and the local ones */
     bool remote;        /* the environment goes over the agent's own, which is that of its host */
+    /* 0, or the command is one launcher, which gets the environment as it is, and has its ranks
+     * interrupted and ended by these signals. */
+    int interrupt, terminate;
 };
 
 /**
@@ -80,6 +83,9 @@ bool horonrun_work_encode(const struct horonrun_work *work, struct horonrun_byte
 /** @return OK | ERR_PROTO | ERR_MEMORY. End @p work with horonrun_work_deinit() in any case. */
 horon_status_t horonrun_work_decode(struct horonrun_work *work, const char *body, size_t bytes);
 void horonrun_work_deinit(struct horonrun_work *work);
+
+/** Adds a copy of @p text to a NULL-ended list, NULL at first. @return false: out of memory */
+bool horonrun_strings_add(char ***list, const char *text);
 
 /** Frees a NULL-ended list of strings; NULL is a no-op. */
 void horonrun_strings_free(char **strings);
