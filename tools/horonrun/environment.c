@@ -26,6 +26,7 @@ static const char *const not_for_others[] = {
     "TMPDIR",      "TMUX*",
     "USER",        "XAUTHORITY",
     "XDG_*",       "_",
+    NULL,
 };
 
 static size_t count_of(char *const *list)
@@ -99,13 +100,12 @@ void horonrun_environment_remove(char **list, const char *name)
     while (*entry++);
 }
 
-static bool stays_here(const char *entry)
+bool horonrun_environment_matches(const char *entry, const char *const *names)
 {
-    for (size_t i = 0; i < sizeof not_for_others / sizeof not_for_others[0]; i++) {
-        const char *pattern = not_for_others[i];
-        size_t bytes = strlen(pattern);
-        if (pattern[bytes - 1] == '*' ? strncmp(entry, pattern, bytes - 1) == 0
-                                      : is_named(entry, pattern))
+    for (; *names; names++) {
+        const size_t bytes = strlen(*names);
+        if ((*names)[bytes - 1] == '*' ? strncmp(entry, *names, bytes - 1) == 0
+                                       : is_named(entry, *names))
             return true;
     }
     return false;
@@ -116,7 +116,7 @@ static char **copy_some(char *const *list, bool for_remote)
     char **copy = horon_zalloc(count_of(list) + 1, sizeof *copy);
     size_t count = 0;
     for (size_t i = 0; copy && list[i]; i++) {
-        if (for_remote && stays_here(list[i]))
+        if (for_remote && horonrun_environment_matches(list[i], not_for_others))
             continue;
         copy[count] = horon_strdup(list[i]);
         if (!copy[count++]) {

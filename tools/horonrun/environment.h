@@ -23,6 +23,10 @@ char **horonrun_environment_copy(char *const *list);
  */
 char **horonrun_environment_copy_for_remote(char *const *list);
 
+/** Has NAME=value one of these names? NULL-ended; one that ends in * stands for all that begin so.
+ */
+bool horonrun_environment_matches(const char *entry, const char *const *names);
+
 /** Adds this process's variables that the list lacks. @return false: out of memory */
 bool horonrun_environment_add_own(char ***list);
 

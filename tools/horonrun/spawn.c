@@ -8,8 +8,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -120,6 +122,20 @@ int horonrun_spawn_confirm(struct horonrun_child *child, const struct horonrun_s
         horon_error_set_errno(error, HORON_ERR_SYSTEM, failure.error, "cannot run %s",
                               what->command[0]);
     return failure.error == ENOENT ? 127 : 126;
+}
+
+void horonrun_spawn_describe_end(int wait_status, char *text, size_t bytes)
+{
+    if (WIFSIGNALED(wait_status))
+        snprintf(text, bytes, "was killed by signal %d (%s%s)", WTERMSIG(wait_status),
+                 strsignal(WTERMSIG(wait_status)), WCOREDUMP(wait_status) ? ", core dumped" : "");
+    else
+        snprintf(text, bytes, "exited with status %d", WEXITSTATUS(wait_status));
+}
+
+int horonrun_spawn_code(int wait_status)
+{
+    return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
 }
 
 void horonrun_spawn_raise_files(struct rlimit *before_out)

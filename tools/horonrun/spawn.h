@@ -42,6 +42,12 @@ horon_status_t horonrun_spawn(const struct horonrun_spawn *what, struct horonrun
 int horonrun_spawn_confirm(struct horonrun_child *child, const struct horonrun_spawn *what,
                            struct horon_error *error);
 
+/** Says in a text how a process ended, from its wait status: "exited with status 1". */
+void horonrun_spawn_describe_end(int wait_status, char *text, size_t bytes);
+
+/** @return the exit status that a shell would tell for it: 128 + signal for one that was killed */
+int horonrun_spawn_code(int wait_status);
+
 /**
  * Takes this process, a child that was forked with blocked signals, out of its parent's session.
  * What a terminal or a launcher had sent to the parent's process group before is dropped: the
