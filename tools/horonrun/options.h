@@ -19,7 +19,8 @@ struct horonrun_options {
     long grace_ms;
     int gloo_timeout_s; /* 0: not said */
     enum horonrun_color color;
-    bool verbose, timestamps, no_prefix, keep_survivors, gloo;
+    bool verbose, timestamps, no_prefix, keep_survivors, gloo, mpi;
+    const char *mpirun, *mpi_args;
     bool check_build, version, help;
     char **settings; /* NULL-ended "NAME=value": rows of the option table, for the ranks */
     char **exports;  /* NULL-ended: "VAR" or "VAR=value" of -x */

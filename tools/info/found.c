@@ -276,6 +276,20 @@ static void ask_python(struct horon_found *found, const char *which)
     add(found, "no %s: %s", which, strerror(errno));
 }
 
+static void ask_version(struct horon_found *found, const char *which)
+{
+    dprintf(STDIN_FILENO, "+");
+    dup2(STDIN_FILENO, STDOUT_FILENO); /* the pipe, as above */
+    dup2(STDIN_FILENO, STDERR_FILENO);
+    execlp(which, which, "--version", (char *)NULL);
+    add(found, "%s: %s", which, strerror(errno));
+}
+
+void horon_found_version(struct horon_found *found, const char *program)
+{
+    ask_in_child(found, ask_version, program);
+}
+
 void horon_found_python(struct horon_found *found)
 {
     ask_in_child(found, ask_python, "python3");

@@ -25,6 +25,8 @@ void horon_found_mpi(struct horon_found *found);
 /** A backend by its name, "native", "mpi", "gloo" or "nccl": is it in this horon, and its library
  * here? One line: which version, from where; or why not. */
 void horon_found_backend(struct horon_found *found, const char *name);
+/** What `PROGRAM --version` says, be it an error. */
+void horon_found_version(struct horon_found *found, const char *program);
 /** The Python modules of the python3 in PATH that horon can work with: "numpy torch ...". */
 void horon_found_python(struct horon_found *found);
 
