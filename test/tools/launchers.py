@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that the launchers of MPI start: Open MPI's mpirun, and MPICH's hydra."""
+"""Jobs that the launchers of MPI start: Open MPI's mpirun and MPICH's hydra, and as horonrun's."""
 
 import contextlib
 import itertools
@@ -11,6 +11,27 @@ import jobs
 import tap
 
 JOBS = itertools.count(os.getpid())  # of hydra; several of these tests may run at once
+
+
+def free_ports_of_hydra():
+    """Anybody's connection to its port ends mpiexec ("assert (!closed) failed"), and tests beside
+    this one try rows of the ports that the system gives. So it gets ports below those; and its
+    own, as of two that take the same one at once the second fails ("listen error")."""
+    first = 20000 + next(JOBS) % 500 * 10
+    return {"MPIEXEC_PORT_RANGE": f"{first}:{first + 9}"}
+
+
+@contextlib.contextmanager
+def below_horonrun(program, *words, **env):
+    """A job of `horonrun --mpi`, started, whose launcher is @p program."""
+    tap.need(None not in words, "the rank program is not built")
+    package = {"mpirun": "openmpi-bin", "mpiexec.hydra": "mpich"}.get(program)
+    tap.need(shutil.which(program), f"{program} is not installed (Debian: {package})")
+    env = {**free_ports_of_hydra(), **env}
+    with tempfile.TemporaryDirectory(prefix="mpi") as own:
+        words = ["--mpi", "--mpirun", program, *words]
+        with jobs.Job(*words, env={**env, "TMPDIR": own}) as job:
+            yield job
 
 
 @contextlib.contextmanager
@@ -35,10 +56,6 @@ def hydra(size, *command, options=(), program=None, **env):
     found = program or shutil.which("mpiexec.hydra")
     launcher = tap.need(found, "hydra is not installed (Debian: mpich)")
     words = ["-n", str(size), *options, *command]
-    # Anybody's connection to its port ends mpiexec ("assert (!closed) failed"), and tests beside
-    # this one try rows of the ports that the system gives. So it gets ports below those; and its
-    # own, as of two that take the same one at once the second fails ("listen error").
-    first = 20000 + next(JOBS) % 500 * 10
-    env = {"MPIEXEC_PORT_RANGE": f"{first}:{first + 9}", **env}
+    env = {**free_ports_of_hydra(), **env}
     with jobs.Job(*words, program=launcher, env=env) as job:
         yield job

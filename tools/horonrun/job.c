@@ -217,7 +217,9 @@ static horon_status_t make_environments(struct job *job, const char *key, struct
         return horon_error_set(error, HORON_ERR_MEMORY, "out of memory");
     if (job->setup->options->verbose && job->remote_count > 0)
         print_remote_environment(job);
-    return HORON_OK;
+    return job->setup->mpi ? horonrun_mpi_command(job->setup->mpi, &job->environment,
+                                                  job->remote_environment, &job->command, error)
+                           : HORON_OK;
 }
 
 static horon_status_t make_output(struct job *job, struct horon_error *error)
@@ -344,7 +346,7 @@ static horon_status_t begin(struct job *job, struct horon_error *error)
         status = make_output(job, error);
     if (status == HORON_OK)
         status = horonrun_key_find(job->setup->config, key, error);
-    if (status == HORON_OK)
+    if (status == HORON_OK && !job->setup->mpi)
         status = make_store(job, key, error);
     if (status == HORON_OK)
         status = job_gloo_begin(job, error);
@@ -368,6 +370,7 @@ static void deinit(struct job *job)
     horonrun_rendezvous_destroy(job->rendezvous);
     horonrun_output_destroy(job->output);
     horonrun_strings_free(job->environment);
+    horonrun_strings_free(job->command);
     horonrun_strings_free(job->remote_environment);
     free(job->directory); /* getcwd's */
     horon_free(job->hosts);

@@ -6,6 +6,7 @@
 #include "config.h"
 #include "hosts.h"
 #include "launch.h"
+#include "mpi.h"
 
 /** What is decided before a job begins. All of it outlives the job. */
 struct horonrun_job_setup {
@@ -15,6 +16,7 @@ struct horonrun_job_setup {
     int size;
     const struct horon_config *config; /* as the ranks will have it */
     sigset_t mask;                     /* blocked signals for children */
+    const struct horonrun_mpi *mpi;    /* the one "rank" is this launcher of others; NULL: none */
 };
 
 /**

@@ -39,9 +39,9 @@ static void send_work(struct job_host *host)
     char url[HORONRUN_STORE_URL_BYTES];
     if (remote)
         horonrun_store_remote_url(job->store, host->seen_as, url);
-    else
+    else if (job->store)
         horonrun_store_local_url(job->store, url);
-    if (!horonrun_environment_set(environment, "HORON_STORE", url) ||
+    if ((job->store && !horonrun_environment_set(environment, "HORON_STORE", url)) ||
         !job_gloo_tell(host, environment)) {
         job_fail(job, 1, "out of memory");
         return;
@@ -51,9 +51,11 @@ static void send_work(struct job_host *host)
         .hosts = job->host_count,
         .host = (int)(host - job->hosts),
         .directory = job->directory,
-        .command = job->setup->options->command,
+        .command = job->command ? job->command : job->setup->options->command,
         .environment = *environment,
         .remote = remote,
+        .interrupt = job->setup->mpi ? job->setup->mpi->interrupt : 0,
+        .terminate = job->setup->mpi ? job->setup->mpi->terminate : 0,
     };
     struct horonrun_bytes body = {0};
     if (horonrun_work_encode(&work, &body) && body.used <= HORONRUN_FRAME_BODY_MAX)

@@ -77,6 +77,7 @@ struct job {
     struct job_rank *ranks; /* [setup->size] */
     int started, exited, failed;
     char **environment; /* for local ranks */
+    char **command;     /* of setup->mpi; else NULL */
     char **remote_environment;
     char *directory;
     int signal_fd;

@@ -10,6 +10,7 @@
  * and may go elsewhere.
  */
 #include "job_internal.h"
+#include "spawn.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -34,6 +35,25 @@ static void move(struct job_rank *rank, enum job_rank_state to)
     rank->state = to;
 }
 
+static void describe_command(char *const *command, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = 0;
+    for (char *const *word = command; *word && used < bytes; word++) {
+        int more = snprintf(text + used, bytes - used, "%s%s", used ? " " : "", *word);
+        used += more > 0 ? (size_t)more : 0;
+    }
+}
+
+/* Its command line has no value of a variable in it. */
+static void say_launcher(const struct job *job, int pid)
+{
+    char command[4096];
+    describe_command(job->command, command, sizeof command);
+    if (job->setup->options->verbose)
+        horonrun_output_say(job->output, "process %d: %s", pid, command);
+}
+
 void job_rank_started(struct job *job, struct job_host *host, int rank, int pid)
 {
     if (job->ranks[rank].pid || pid <= 0)
@@ -42,46 +62,33 @@ void job_rank_started(struct job *job, struct job_host *host, int rank, int pid)
     if (job->ranks[rank].state == RANK_UNHEARD)
         move(&job->ranks[rank], RANK_RUNS);
     job->started++;
-    if (job->setup->options->verbose)
+    if (job->setup->mpi)
+        say_launcher(job, pid);
+    else if (job->setup->options->verbose)
         horonrun_output_say(job->output, "rank %d runs on %s as process %d", rank, host->name, pid);
     if (job->started == job->setup->size && job->state == JOB_STARTING) {
         job_move(job, JOB_RUNNING);
         ev_timer_stop(job->loop, &job->start_timer);
-        if (job->setup->options->verbose)
+        if (job->setup->options->verbose && !job->setup->mpi)
             horonrun_output_say(job->output, "all %d ranks run after %.1f ms", job->started,
                                 1000 * (ev_now(job->loop) - job->begun));
     }
 }
 
-static void describe_command(const struct job *job, char *text, size_t bytes)
-{
-    size_t used = 0;
-    text[0] = 0;
-    for (char **word = job->setup->options->command; *word && used < bytes; word++) {
-        int more = snprintf(text + used, bytes - used, "%s%s", used ? " " : "", *word);
-        used += more > 0 ? (size_t)more : 0;
-    }
-}
-
 static void describe_end(const struct job_rank *rank, char *text, size_t bytes)
 {
-    const int wait_status = rank->wait_status;
     if (rank->state != RANK_EXITED)
         snprintf(text, bytes, "has crashed, and the system writes a core file of it");
-    else if (WIFSIGNALED(wait_status))
-        snprintf(text, bytes, "was killed by signal %d (%s%s)", WTERMSIG(wait_status),
-                 strsignal(WTERMSIG(wait_status)), WCOREDUMP(wait_status) ? ", core dumped" : "");
     else
-        snprintf(text, bytes, "exited with status %d", WEXITSTATUS(wait_status));
+        horonrun_spawn_describe_end(rank->wait_status, text, bytes);
 }
 
 /* Of one that has failed. Until a core file is written it is not known how. */
 static int code_of(const struct job_rank *rank)
 {
-    const int status = rank->wait_status;
-    if (rank->state != RANK_EXITED || status == 0)
+    if (rank->state != RANK_EXITED || rank->wait_status == 0)
         return 1;
-    return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    return horonrun_spawn_code(rank->wait_status);
 }
 
 /* ---- Which rank was it? ---- */
@@ -172,14 +179,18 @@ static void accuse(struct job *job, const struct job_rank *rank)
         return;
     job->cause = rank;
     describe_end(rank, how, sizeof how);
-    describe_command(job, command, sizeof command);
-    snprintf(why, sizeof why, "rank %d on %s (process %d) %s", number, rank->host->name, rank->pid,
-             how);
+    describe_command(job->setup->options->command, command, sizeof command);
+    if (job->setup->mpi)
+        snprintf(why, sizeof why, "%s (process %d) %s", job->setup->mpi->title, rank->pid, how);
+    else
+        snprintf(why, sizeof why, "rank %d on %s (process %d) %s", number, rank->host->name,
+                 rank->pid, how);
     horonrun_output_say(job->output, "%s; command: %s", why, command);
     if (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
         horonrun_output_say(job->output, "horonrun did not send that signal; the kernel does when "
                                          "memory runs out (dmesg tells)");
-    horonrun_output_repeat_last(job->output, number);
+    if (!job->setup->mpi)
+        horonrun_output_repeat_last(job->output, number);
     report_ended_well(job, rank);
     report_others(job, rank);
     int others = job->setup->size - job->exited - (rank->state != RANK_EXITED);
@@ -292,7 +303,7 @@ void job_rank_exited(struct job *job, struct job_host *host, int rank, int wait_
     describe_end(one, how, sizeof how);
     if (one == job->cause)
         job->code = code_of(one);
-    if (job->setup->options->verbose)
+    if (job->setup->options->verbose && !job->setup->mpi)
         horonrun_output_say(job->output, "rank %d %s", rank, how);
     if (wait_status != 0)
         rank_failed(job, one);

@@ -10,6 +10,7 @@
 #include "environment.h"
 #include "job.h"
 #include "key.h"
+#include "mpi.h"
 #include "rendezvous.h"
 #include "spawn.h"
 #include "tree.h"
@@ -96,6 +97,9 @@ static void warn_of_ignored(const struct horonrun_options *options)
 {
     for (char **name = options->ignored; name && *name; name++)
         fprintf(stderr, "horonrun: warning: %s is ignored: horon needs no such setting\n", *name);
+    if (options->mpi_args && !options->mpi)
+        fprintf(stderr, "horonrun: warning: --mpi-args is ignored: without --mpi horonrun starts "
+                        "the ranks itself\n");
 }
 
 /* -x VAR passes what is set here. */
@@ -162,12 +166,13 @@ static void ignore_write_signals(void)
 
 static int run_job(const struct horonrun_options *options, const struct horonrun_hosts *hosts,
                    const struct horon_config *config, char **argv, bool local,
-                   struct horon_error *error)
+                   const struct horonrun_mpi *mpi, struct horon_error *error)
 {
     struct horonrun_launched agent;
     struct rlimit files;
     sigset_t handled;
-    struct horonrun_job_setup setup = {.options = options, .hosts = hosts, .config = config};
+    struct horonrun_job_setup setup = {
+        .options = options, .hosts = hosts, .config = config, .mpi = mpi};
     for (size_t i = 0; i < hosts->count; i++)
         setup.size += hosts->at[i].ranks;
     horonrun_tree_adopt();
@@ -185,6 +190,30 @@ static int run_job(const struct horonrun_options *options, const struct horonrun
     return horonrun_job_run(&setup);
 }
 
+/* The job of one process, which starts the ranks: what was asked of all hosts is the launcher's. */
+static int run_mpi(const struct horonrun_options *options, const struct horonrun_hosts *hosts,
+                   const struct horon_config *config, char **argv, struct horon_error *error)
+{
+    struct horonrun_mpi mpi;
+    struct horonrun_hosts here = {0};
+    int code = USAGE_STATUS;
+    horon_status_t status = horonrun_mpi_prepare(&mpi, options, hosts, error);
+    if (status == HORON_OK)
+        status = horonrun_hosts_only_local(&here, 1, error);
+    if (status == HORON_OK)
+        status = horonrun_hosts_deal(&here, 1, error);
+    if (status == HORON_OK) {
+        here.at[0].local = true;
+        fprintf(stderr, "horonrun: %d rank%s by %s, %s (%s)\n", mpi.size, mpi.size == 1 ? "" : "s",
+                mpi.title, mpi.program, mpi.how);
+        code = run_job(&mpi.own, &here, config, argv, true, &mpi, error);
+    } else {
+        refuse(error);
+    }
+    horonrun_hosts_deinit(&here);
+    return code;
+}
+
 static int prepare_and_run(const struct horonrun_options *options, char **argv)
 {
     struct horon_error error = {0};
@@ -200,14 +229,19 @@ static int prepare_and_run(const struct horonrun_options *options, char **argv)
     horonrun_key_leave_environment();
     if (status == HORON_OK)
         status = find_hosts(options, &hosts, &error);
-    if (status == HORON_OK)
+    if (status == HORON_OK && options->mpirun && !options->mpi)
+        status = horon_error_set(&error, HORON_ERR_CONFIG,
+                                 "--mpirun means nothing without --mpi: horonrun starts the ranks "
+                                 "itself");
+    if (status == HORON_OK && !options->mpi)
         status = check_local(&hosts, &local, &error);
     if (status == HORON_OK) {
         warn_of_unknown_variables();
         warn_of_ignored(options);
         warn_of_missing_exports(options);
         warn_of_overridden();
-        code = run_job(options, &hosts, &config, argv, local != NULL, &error);
+        code = options->mpi ? run_mpi(options, &hosts, &config, argv, &error)
+                            : run_job(options, &hosts, &config, argv, local != NULL, NULL, &error);
         explicit_bzero(config.job_key, sizeof config.job_key);
     } else {
         code = refuse(&error);
@@ -237,6 +271,8 @@ int main(int argc, char **argv)
     signal(SIGCHLD, SIG_DFL); /* our parent may have ignored it: no status would come */
     if (argc == 2 && strcmp(argv[1], "--agent") == 0)
         return be_remote_agent(argv);
+    if (argc > 2 && strcmp(argv[1], HORONRUN_MPI_RANK) == 0)
+        return horonrun_mpi_rank_main(argv + 2);
     if (horonrun_options_parse(&options, argv, &error) != HORON_OK) {
         code = refuse(&error);
     } else if (options.help) {

@@ -50,9 +50,8 @@ static horon_status_t refuse(struct horon_error *error, const char *option, cons
 static horon_status_t check_options(const struct horonrun_mpi *mpi,
                                     const struct horonrun_options *asked, struct horon_error *error)
 {
-    for (char **name = asked->ignored; name && *name; name++)
-        if (strcmp(*name, "--gloo") == 0)
-            return refuse(error, *name, "give one of the two");
+    if (asked->gloo)
+        return refuse(error, "--gloo", "give one of the two");
     if (asked->output_directory)
         return refuse(error, "--output-filename",
                       "mpirun writes such files, of other names: give its own option, as "
