@@ -8,6 +8,7 @@ import ctypes
 import os
 import pathlib
 import re
+import shutil
 import signal
 import sys
 
@@ -130,6 +131,20 @@ def test_mpirun_ranks_of_several_hosts_use_mpi_before_beside_and_after_horon():
         job.assert_nothing_left()
         assert status == 0, (steps, out, err)
         assert out.count("sum 3") == 3 * steps.count("s"), (steps, out, err)
+
+
+def test_prterun_ranks_meet_once_they_know_their_number():
+    program = tap.need(
+        shutil.which("prterun"), "prterun is not installed (no package of Debian 12)"
+    )
+    tap.need(SUM_ONCE, "the rank program is not built")
+    words = ["-np", "3", "--map-by", "slot:OVERSUBSCRIBE"]
+    words += ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    with jobs.Job(*words, "-x", "PMIX_SIZE=3", SUM_ONCE, COUNT, program=program) as job:
+        job.end_well(3)
+    with jobs.Job(*words, SUM_ONCE, COUNT, program=program) as job:
+        status, out, err = job.end()
+    assert status != 0 and "prterun does with -x PMIX_SIZE=N" in out + err, (out, err)
 
 
 def test_hydra_ranks_meet_without_a_setting():

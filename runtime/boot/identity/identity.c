@@ -43,6 +43,7 @@ struct launcher {
     const char *server, *port; /* of that space, if it is Horovod's */
     bool pmix;                 /* it may have one of PMIx */
     bool lenient;              /* one of rank and size alone means nothing */
+    const char *half;          /* what to do if one of them is not set */
 };
 
 static const struct launcher launchers[] = {
@@ -95,7 +96,9 @@ static const struct launcher launchers[] = {
      .local_rank = {"OMPI_COMM_WORLD_LOCAL_RANK"},
      .local_size = {"OMPI_COMM_WORLD_LOCAL_SIZE"},
      .job = {"PMIX_NAMESPACE"},
-     .pmix = true},
+     .pmix = true,
+     .half = ": its launcher need not tell it; give it to all ranks, as prterun does with "
+             "-x PMIX_SIZE=N"},
 };
 #define LAUNCHERS (sizeof launchers / sizeof launchers[0])
 
@@ -132,8 +135,9 @@ static horon_status_t read_place(struct horon_identity *identity, const struct l
     const struct variable size = look_any(get, launcher->size);
     const struct variable set = rank.value ? rank : size;
     if (!rank.value || !size.value)
-        return horon_error_set(error, HORON_ERR_CONFIG, "%s is set (%s) but %s is not", set.name,
-                               set.value, rank.value ? size.name : rank.name);
+        return horon_error_set(error, HORON_ERR_CONFIG, "%s is set (%s) but %s is not%s", set.name,
+                               set.value, rank.value ? size.name : rank.name,
+                               launcher->half ? launcher->half : "");
     horon_status_t status =
         read_number(get, launcher->size, 1, HORON_BOOT_SIZE_MAX, &identity->size, error);
     if (status == HORON_OK)
