@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Connects this rank with all others of a Gloo full mesh, which may be Gloo's, torch's, Horovod's
+ * or horon's. Both sides of a pair are in nobody's care but their own: Gloo authenticates nobody.
+ */
+#ifndef HORON_BOOT_GLOO_MESH_H
+#define HORON_BOOT_GLOO_MESH_H
+
+#include "boot/gloo/published.h"
+#include "boot/gloo/store.h"
+
+struct horon_gloo_mesh_options {
+    struct horon_gloo_store *store; /* the caller's; with the prefix that all ranks have */
+    int rank, size;
+    enum horon_gloo_era era; /* 1 or 3 */
+    const char *interfaces;  /* the row INTERFACES: the first match listens; "": 127.0.0.1 only */
+    int64_t timeout_ms;      /* of all of it; -1: none */
+    int (*interrupted)(void *arg); /* asked every 100 ms at least: not 0 ends it; NULL: never */
+    void *interrupted_arg;
+    struct horon_fds *fds; /* where sockets are noted, or NULL */
+    const struct horon_log *log;
+};
+
+/**
+ * Publishes where this rank listens, and connects with each other rank: with those that publish a
+ * greater address it waits for them to come, as Gloo does. Gloo's ranks connect in ascending order
+ * and wait for each; here all goes on side by side. A rank of Gloo that connects lazily comes when
+ * it first needs this one. Connections of strangers are closed with a warning.
+ *
+ * Under the store's prefix it sets "<rank>", in era 1 before that "rank_<rank>", and reads "<i>" of
+ * all others. If one of them has published as another era does already, it sets nothing.
+ *
+ * @param sockets_out [size]; -1 at its own rank. Connected, non-blocking, close-on-exec, with
+ *        TCP_NODELAY; in era 3 the sequence numbers are through: the first byte is a frame's. The
+ *        caller's. Set only on OK
+ * @return OK | ERR_TIMEOUT, naming the ranks that lack, and what of them | ERR_CANCELLED |
+ *         ERR_CONFIG, a rank is of another era, or no such interface | ERR_PROTO, a rank published
+ *         nonsense | ERR_PEER_LOST, one refuses the connection or closes it | ERR_SYSTEM |
+ *         ERR_MEMORY | what the store says
+ */
+horon_status_t horon_gloo_mesh_connect(const struct horon_gloo_mesh_options *options,
+                                       int *sockets_out, struct horon_error *error);
+
+#endif
