@@ -17,6 +17,8 @@
 
 /** Of a whole key with its prefix, final 0 included; torch's are about 40. */
 #define HORON_GLOO_KEY_BYTES 512
+/** Of it, kept free of prefixes for "rank_12" and the like. */
+#define HORON_GLOO_KEY_REST_BYTES 64
 /** Of a value: a rank of 30000 publishes 4 MB in era 1. */
 #define HORON_GLOO_VALUE_BYTES_MAX ((size_t)8 << 20)
 
@@ -38,8 +40,8 @@ struct horon_gloo_store_ops {
     horon_status_t (*get)(struct horon_gloo_store *store, const char *key,
                           struct horon_gloo_value *value_out, const struct horon_gloo_wait *wait,
                           struct horon_error *error);
-    /** Horovod's "I am finished": the server forgets the scope once all have said so. A no-op
-     * elsewhere. Best effort. */
+    /** Horovod's "I am finished": the server forgets the scope once all have said so. Best effort.
+     * NULL elsewhere: nothing needs to be said. */
     void (*finish)(struct horon_gloo_store *store, const char *key,
                    const struct horon_gloo_wait *wait);
     void (*destroy)(struct horon_gloo_store *store);
@@ -94,6 +96,10 @@ struct horon_gloo_store_options {
 horon_status_t horon_gloo_store_open(const struct horon_gloo_store_options *options,
                                      struct horon_gloo_store **store_out,
                                      struct horon_error *error);
+
+/** For stores: gives a copy of @p bytes as a value. @return OK | ERR_MEMORY */
+horon_status_t horon_gloo_value_copy(struct horon_gloo_value *value_out, const void *bytes,
+                                     size_t count, struct horon_error *error);
 
 /** Like Gloo's HashStore, for ranks that are threads of a process. Thread: any. */
 struct horon_gloo_hash;

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Waiting in slices short enough that the caller is asked often whether it still wants to: the
+ * thread that waits here may be one that a user interrupts.
+ */
+#include "boot/gloo/wait.h"
+
+#include "clock.h"
+
+#include <errno.h>
+
+#define SLICE_MS 100
+
+/* @return milliseconds that may be waited now, rounded up: 0, the moment has come */
+static int ms_until(uint64_t moment_ns, uint64_t now_ns)
+{
+    const uint64_t left_ms =
+        moment_ns > now_ns ? (moment_ns - now_ns - 1) / 1000000u + 1 : UINT64_C(0);
+    return left_ms < SLICE_MS ? (int)left_ms : SLICE_MS;
+}
+
+horon_status_t horon_gloo_wait_for(const struct horon_gloo_wait *wait, struct pollfd *fds,
+                                   size_t count, int pause_ms, struct horon_error *error)
+{
+    const uint64_t pause_ns = horon_clock_deadline(horon_clock_ns(), pause_ms);
+    for (;;) {
+        if (wait->interrupted && wait->interrupted(wait->arg))
+            return horon_error_set(error, HORON_ERR_CANCELLED, "interrupted");
+        const uint64_t now_ns = horon_clock_ns();
+        const int pause = ms_until(pause_ns, now_ns), rest = ms_until(wait->deadline_ns, now_ns);
+        const int ready = poll(fds, (nfds_t)count, pause < rest ? pause : rest);
+        if (ready > 0)
+            return HORON_OK;
+        if (ready < 0 && errno != EINTR)
+            return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "poll() failed");
+        if (rest == 0)
+            return HORON_ERR_TIMEOUT;
+        if (pause == 0)
+            return HORON_AGAIN;
+    }
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gloo's stores in files and in memory, their keys, and what bounds a call. */
+#undef NDEBUG
+#include "boot/gloo/store.h"
+
+#include "alloc.h"
+#include "clock.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static struct horon_error error;
+static const struct horon_gloo_wait no_limit = {.deadline_ns = UINT64_MAX};
+
+static int make_directory(void **state)
+{
+    static char path[64];
+    strcpy(path, "/tmp/horon-test-XXXXXX");
+    assert_non_null(mkdtemp(path));
+    *state = path;
+    return 0;
+}
+
+static int remove_directory(void **state)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -r %s", (const char *)*state);
+    return system(command);
+}
+
+static struct horon_gloo_store *opened(const char *directory, const char *prefix)
+{
+    char url[128];
+    struct horon_gloo_store *store = NULL;
+    snprintf(url, sizeof url, "file:%s", directory);
+    const struct horon_gloo_store_options options = {
+        .url = url, .prefix = prefix, .size = 2, .wait = no_limit};
+    assert_int_equal(horon_gloo_store_open(&options, &store, &error), HORON_OK);
+    return store;
+}
+
+static horon_status_t put(struct horon_gloo_store *store, const char *key, const char *value)
+{
+    return horon_gloo_store_set(store, key, value, strlen(value), &no_limit, &error);
+}
+
+static void expect(struct horon_gloo_store *store, const char *key, const char *wanted)
+{
+    struct horon_gloo_value value;
+    assert_int_equal(horon_gloo_store_get(store, key, &value, &no_limit, &error), HORON_OK);
+    assert_int_equal(value.count, strlen(wanted));
+    assert_memory_equal(value.bytes, wanted, value.count);
+    horon_free(value.bytes);
+}
+
+static horon_status_t get_status(struct horon_gloo_store *store, const char *key)
+{
+    struct horon_gloo_value value;
+    return horon_gloo_store_get(store, key, &value, &no_limit, &error);
+}
+
+static void test_stores_a_key_is_hashed_as_libstdcxx_does(void **state)
+{
+    static const struct {
+        const char *key;
+        uint64_t hash;
+    } known[] = {
+        {"0", UINT64_C(2297668033614959926)},
+        {"1", UINT64_C(10159970873491820195)},
+        {"rank_0", UINT64_C(7977090932840177126)},
+        {"", UINT64_C(6142509188972423790)},
+        {"12345678", UINT64_C(10113836418918046885)},
+        {"default_pg/0//cpu//0/1", UINT64_C(1944858145108064909)},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        assert_int_equal(horon_gloo_file_hash(known[i].key, strlen(known[i].key)), known[i].hash);
+}
+
+static void test_stores_a_file_has_a_value_under_its_hash(void **state)
+{
+    char path[128], text[16];
+    struct horon_gloo_store *store = opened(*state, "");
+    assert_int_equal(get_status(store, "0"), HORON_AGAIN);
+    assert_int_equal(put(store, "0", "value"), HORON_OK);
+    expect(store, "0", "value");
+    snprintf(path, sizeof path, "%s/2297668033614959926", (const char *)*state);
+    FILE *file = fopen(path, "r");
+    assert_non_null(file);
+    assert_non_null(fgets(text, sizeof text, file));
+    fclose(file);
+    assert_string_equal(text, "value");
+    horon_gloo_store_destroy(store);
+}
+
+static void test_stores_a_file_keeps_what_an_earlier_job_set(void **state)
+{
+    struct horon_gloo_store *store = opened(*state, "");
+    assert_int_equal(put(store, "0", "old"), HORON_OK);
+    assert_int_equal(put(store, "0", "new"), HORON_ERR_INVALID);
+    assert_non_null(strstr(error.text, "another job"));
+    expect(store, "0", "old");
+    assert_int_equal(put(store, "1", ""), HORON_OK);
+    expect(store, "1", "");
+    horon_gloo_store_destroy(store);
+}
+
+static void test_stores_what_is_no_value_is_refused(void **state)
+{
+    char path[128];
+    struct horon_gloo_store *store = opened(*state, "");
+    snprintf(path, sizeof path, "%s/2297668033614959926", (const char *)*state);
+    assert_int_equal(mkfifo(path, 0600), 0); /* which open() could wait for */
+    assert_int_equal(get_status(store, "0"), HORON_ERR_PROTO);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink("/etc/passwd", path), 0);
+    assert_int_equal(get_status(store, "0"), HORON_ERR_SYSTEM);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(close(creat(path, 0600)), 0);
+    assert_int_equal(truncate(path, HORON_GLOO_VALUE_BYTES_MAX + 1), 0);
+    assert_int_equal(get_status(store, "0"), HORON_ERR_PROTO);
+    horon_gloo_store_destroy(store);
+}
+
+static void test_stores_prefixes_stand_before_keys(void **state)
+{
+    struct horon_gloo_store *plain = opened(*state, ""), *nested = opened(*state, "default_pg/0/");
+    assert_int_equal(horon_gloo_store_nest(nested, "", &error), HORON_OK);
+    assert_int_equal(horon_gloo_store_nest(nested, "cpu/", &error), HORON_OK);
+    assert_int_equal(horon_gloo_store_nest(nested, "0", &error), HORON_OK);
+    assert_string_equal(nested->prefix, "default_pg/0//cpu//0/");
+    assert_int_equal(put(nested, "1", "here"), HORON_OK);
+    expect(plain, "default_pg/0//cpu//0/1", "here");
+    assert_int_equal(get_status(plain, "1"), HORON_AGAIN);
+    horon_gloo_store_destroy(nested);
+    horon_gloo_store_destroy(plain);
+}
+
+static void test_stores_a_prefix_that_is_too_long_is_refused(void **state)
+{
+    char prefix[HORON_GLOO_KEY_BYTES];
+    struct horon_gloo_store *store = opened(*state, "");
+    memset(prefix, 'p', sizeof prefix);
+    prefix[HORON_GLOO_KEY_BYTES - HORON_GLOO_KEY_REST_BYTES] = 0;
+    assert_int_equal(horon_gloo_store_nest(store, prefix, &error), HORON_ERR_CONFIG);
+    prefix[HORON_GLOO_KEY_BYTES - HORON_GLOO_KEY_REST_BYTES - 1] = 0;
+    assert_int_equal(horon_gloo_store_nest(store, prefix, &error), HORON_OK);
+    assert_int_equal(put(store, "rank_29999", "x"), HORON_OK);
+    expect(store, "rank_29999", "x");
+    memset(prefix, 'k', sizeof prefix - 1);
+    assert_int_equal(put(store, prefix, "x"), HORON_ERR_INVALID);
+    horon_gloo_store_destroy(store);
+}
+
+static void test_stores_a_url_of_no_store_is_refused(void **state)
+{
+    struct horon_gloo_store *store = NULL;
+    struct horon_gloo_store_options options = {
+        .url = "redis://h:1", .prefix = "", .size = 2, .wait = no_limit};
+    (void)state;
+    assert_int_equal(horon_gloo_store_open(&options, &store, &error), HORON_ERR_CONFIG);
+    assert_non_null(strstr(error.text, "file:"));
+    options.url = "file:/tmp/horon-test-that-is-not-there";
+    assert_int_equal(horon_gloo_store_open(&options, &store, &error), HORON_ERR_SYSTEM);
+    assert_null(store);
+}
+
+static void test_stores_in_memory_are_one_for_all_threads(void **state)
+{
+    struct horon_gloo_hash *hash = horon_gloo_hash_create();
+    struct horon_gloo_store *a = horon_gloo_hash_store(hash), *b = horon_gloo_hash_store(hash);
+    (void)state;
+    assert_non_null(a);
+    assert_non_null(b);
+    assert_int_equal(horon_gloo_store_nest(b, "b", &error), HORON_OK);
+    assert_int_equal(get_status(a, "b/1"), HORON_AGAIN);
+    assert_int_equal(put(b, "1", "one"), HORON_OK);
+    assert_int_equal(put(a, "1", "other"), HORON_OK);
+    expect(a, "b/1", "one");
+    assert_int_equal(put(b, "1", "anew"), HORON_OK);
+    expect(a, "b/1", "anew");
+    horon_gloo_store_finish(a, "1", &no_limit);
+    horon_gloo_store_destroy(a);
+    horon_gloo_store_destroy(b);
+    horon_gloo_hash_destroy(hash);
+    horon_gloo_hash_destroy(NULL);
+    horon_gloo_store_destroy(NULL);
+}
+
+static int no(void *arg)
+{
+    return ++*(int *)arg == 3;
+}
+
+static void test_stores_a_wait_ends_for_its_reason(void **state)
+{
+    int asked = 0, ends[2];
+    struct horon_gloo_wait wait = {.deadline_ns = horon_clock_ns()};
+    (void)state;
+    assert_int_equal(pipe(ends), 0);
+    struct pollfd fd = {.fd = ends[0], .events = POLLIN};
+    assert_int_equal(horon_gloo_wait_for(&wait, &fd, 1, -1, &error), HORON_ERR_TIMEOUT);
+    wait.deadline_ns = UINT64_MAX;
+    assert_int_equal(horon_gloo_wait_for(&wait, &fd, 1, 0, &error), HORON_AGAIN);
+    assert_int_equal(horon_gloo_wait_for(&wait, NULL, 0, 1, &error), HORON_AGAIN);
+    wait.interrupted = no;
+    wait.arg = &asked;
+    assert_int_equal(horon_gloo_wait_for(&wait, &fd, 1, -1, &error), HORON_ERR_CANCELLED);
+    assert_int_equal(asked, 3);
+    assert_int_equal(write(ends[1], "x", 1), 1);
+    assert_int_equal(horon_gloo_wait_for(&wait, &fd, 1, -1, &error), HORON_OK);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_stores_a_key_is_hashed_as_libstdcxx_does),
+        cmocka_unit_test_setup_teardown(test_stores_a_file_has_a_value_under_its_hash,
+                                        make_directory, remove_directory),
+        cmocka_unit_test_setup_teardown(test_stores_a_file_keeps_what_an_earlier_job_set,
+                                        make_directory, remove_directory),
+        cmocka_unit_test_setup_teardown(test_stores_what_is_no_value_is_refused, make_directory,
+                                        remove_directory),
+        cmocka_unit_test_setup_teardown(test_stores_prefixes_stand_before_keys, make_directory,
+                                        remove_directory),
+        cmocka_unit_test_setup_teardown(test_stores_a_prefix_that_is_too_long_is_refused,
+                                        make_directory, remove_directory),
+        cmocka_unit_test(test_stores_a_url_of_no_store_is_refused),
+        cmocka_unit_test(test_stores_in_memory_are_one_for_all_threads),
+        cmocka_unit_test(test_stores_a_wait_ends_for_its_reason),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
