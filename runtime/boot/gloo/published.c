@@ -69,7 +69,8 @@ void horon_gloo_publish(struct horon_writer *out, enum horon_gloo_era era, int s
     assert(era == HORON_GLOO_ERA_1 || era == HORON_GLOO_ERA_3);
     const int count = era == HORON_GLOO_ERA_1 ? size - 1 : 1;
     if (era == HORON_GLOO_ERA_3) {
-        const size_t bytes = strnlen(host, HOST_BYTES_MAX);
+        const size_t whole = strlen(host);
+        const size_t bytes = whole < HOST_BYTES_MAX ? whole : HOST_BYTES_MAX;
         horon_write_u64(out, bytes);
         horon_write_bytes(out, host, bytes);
         horon_write_u64(out, HORON_GLOO_ADDRESS_BYTES);

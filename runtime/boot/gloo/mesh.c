@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The order of a mesh: listen, publish, and then, side by side, look for what others published and
+ * turn the pairs, until all are done. Gloo's ranks take the others one after the other, ascending,
+ * and wait for each, so a rank that did the same could be waited for; one that does all at once
+ * cannot.
+ */
+#include "boot/gloo/mesh.h"
+
+#include "alloc.h"
+#include "boot/gloo/pairs.h"
+#include "clock.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Between looks at the store: Gloo's own is 10 ms, which a long wait need not be. */
+#define LOOK_MS_MIN 5
+#define LOOK_MS_MAX 50
+
+struct mesh {
+    const struct horon_gloo_mesh_options *options;
+    struct horon_gloo_wait wait;
+    struct horon_gloo_pairs pairs;
+};
+
+/* Reads what @p rank published, if it has. @return OK | AGAIN | ... */
+static horon_status_t read_peer(const struct mesh *mesh, int rank, struct horon_gloo_peer *peer_out,
+                                struct horon_error *error)
+{
+    const struct horon_gloo_mesh_options *options = mesh->options;
+    char key[16];
+    struct horon_gloo_value value = {NULL, 0};
+    snprintf(key, sizeof key, "%d", rank);
+    horon_status_t status = horon_gloo_store_get(options->store, key, &value, &mesh->wait, error);
+    if (status == HORON_OK)
+        status = horon_gloo_peer_read(options->era, value.bytes, value.count, options->size,
+                                      options->rank, rank, peer_out, error);
+    horon_free(value.bytes);
+    return status;
+}
+
+/* What is published for another era makes ranks of Gloo crash. So before anything is: if another
+ * rank has published already, is it ours? */
+static horon_status_t look_at_era(const struct mesh *mesh, struct horon_error *error)
+{
+    struct horon_gloo_peer peer;
+    if (mesh->options->size == 1)
+        return HORON_OK;
+    const horon_status_t status = read_peer(mesh, mesh->options->rank == 0, &peer, error);
+    return status == HORON_AGAIN ? HORON_OK : status;
+}
+
+static horon_status_t publish(const struct mesh *mesh, struct horon_error *error)
+{
+    const struct horon_gloo_mesh_options *options = mesh->options;
+    const size_t room = horon_gloo_published_bytes(options->era, options->size);
+    horon_status_t status = HORON_OK;
+    char host[256] = "", key[32];
+    gethostname(host, sizeof host - 1);
+    uint8_t *bytes = horon_alloc(room);
+    if (!bytes)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory to publish %zu bytes", room);
+    struct horon_writer out = horon_writer_over(bytes, room);
+    horon_gloo_publish(&out, options->era, options->size, host, mesh->pairs.at);
+    assert(out.ok);
+    snprintf(key, sizeof key, "rank_%d", options->rank);
+    if (options->era == HORON_GLOO_ERA_1) /* others read it, to count those of their host */
+        status = horon_gloo_store_set(options->store, key, host, strlen(host), &mesh->wait, error);
+    if (status == HORON_OK)
+        status = horon_gloo_store_set(options->store, strchr(key, '_') + 1, bytes, out.used,
+                                      &mesh->wait, error);
+    horon_free(bytes);
+    return status;
+}
+
+/* @return how many were found; -1 with the error */
+static int look(struct mesh *mesh, struct horon_error *error)
+{
+    int found = 0;
+    for (int i = 0; i < mesh->options->size; i++) {
+        struct horon_gloo_peer peer;
+        if (mesh->pairs.items[i].state != HORON_GLOO_PAIR_LOOKING)
+            continue;
+        horon_status_t status = read_peer(mesh, i, &peer, error);
+        if (status == HORON_AGAIN)
+            continue;
+        if (status == HORON_OK)
+            status = horon_gloo_pairs_found(&mesh->pairs, i, &peer, error);
+        if (status != HORON_OK)
+            return -1;
+        found++;
+    }
+    return found;
+}
+
+static horon_status_t connect_all(struct mesh *mesh, struct horon_error *error)
+{
+    uint64_t look_ns = 0;
+    int pause_ms = LOOK_MS_MIN;
+    horon_status_t status = HORON_OK;
+    while (status == HORON_OK && !horon_gloo_pairs_done(&mesh->pairs)) {
+        const uint64_t now_ns = horon_clock_ns();
+        if (now_ns >= look_ns) {
+            const int found = look(mesh, error);
+            if (found < 0)
+                return error->status;
+            pause_ms = found > 0 ? LOOK_MS_MIN : pause_ms * 2;
+            pause_ms = pause_ms < LOOK_MS_MAX ? pause_ms : LOOK_MS_MAX;
+            look_ns = horon_clock_deadline(horon_clock_ns(), pause_ms);
+        }
+        status = horon_gloo_pairs_turn(&mesh->pairs, &mesh->wait, pause_ms, error);
+    }
+    return status;
+}
+
+/* One line about those that lack. */
+static void name_missing(const struct mesh *mesh, char *text, size_t text_bytes)
+{
+    for (int i = 0; i < mesh->options->size; i++) {
+        const struct horon_gloo_pair *pair = &mesh->pairs.items[i];
+        char at[HORON_ADDRESS_TEXT_BYTES];
+        horon_address_text(&pair->peer.address.at, at);
+        if (pair->state == HORON_GLOO_PAIR_LOOKING)
+            horon_text_add(text, text_bytes, "; ", "rank %d has published nothing", i);
+        if (pair->state == HORON_GLOO_PAIR_CONNECTING)
+            horon_text_add(text, text_bytes, "; ", "rank %d at %s does not answer", i, at);
+        if (pair->state == HORON_GLOO_PAIR_WAITING)
+            horon_text_add(text, text_bytes, "; ", "rank %d at %s has not connected", i, at);
+    }
+    if (mesh->pairs.refused > 0) {
+        char from[HORON_ADDRESS_TEXT_BYTES];
+        horon_text_add(text, text_bytes, "; ", "%d connections of others were refused, last of %s",
+                       mesh->pairs.refused, horon_address_text(&mesh->pairs.refused_last, from));
+    }
+}
+
+static horon_status_t timed_out(const struct mesh *mesh, struct horon_error *error)
+{
+    char text[HORON_ERROR_TEXT_BYTES] = "";
+    int missing = 0;
+    while (mesh->pairs.items[missing].state == HORON_GLOO_PAIR_DONE)
+        missing++;
+    name_missing(mesh, text, sizeof text);
+    horon_error_set(error, HORON_ERR_TIMEOUT,
+                    "no mesh with Gloo's ranks within %lld ms, under '%s' in the store (the same "
+                    "store, prefix and era everywhere?): %s",
+                    (long long)mesh->options->timeout_ms, mesh->options->store->prefix, text);
+    horon_error_blame(error, HORON_CAUSE_ABSENT, missing, -1);
+    return HORON_ERR_TIMEOUT;
+}
+
+static horon_status_t run(struct mesh *mesh, int *sockets_out, struct horon_error *error)
+{
+    horon_status_t status = horon_gloo_pairs_init(&mesh->pairs, mesh->options, error);
+    if (status == HORON_OK)
+        status = look_at_era(mesh, error);
+    if (status == HORON_OK)
+        status = publish(mesh, error);
+    if (status == HORON_OK) {
+        status = connect_all(mesh, error);
+        if (status == HORON_ERR_TIMEOUT)
+            status = timed_out(mesh, error);
+    }
+    if (status == HORON_OK)
+        horon_gloo_pairs_take(&mesh->pairs, sockets_out);
+    return status;
+}
+
+horon_status_t horon_gloo_mesh_connect(const struct horon_gloo_mesh_options *options,
+                                       int *sockets_out, struct horon_error *error)
+{
+    struct mesh mesh = {.options = options};
+    struct horon_error unheard; /* what is passed on here is read, too */
+    if (!error)
+        error = &unheard;
+    if (options->size < 1 || options->size > HORON_GLOO_RANKS_MAX || options->rank < 0 ||
+        options->rank >= options->size ||
+        (options->era != HORON_GLOO_ERA_1 && options->era != HORON_GLOO_ERA_3))
+        return horon_error_set(error, HORON_ERR_INVALID,
+                               "rank %d of %d in era %d is none of a Gloo mesh", options->rank,
+                               options->size, (int)options->era);
+    mesh.wait = (struct horon_gloo_wait){
+        .deadline_ns = horon_clock_deadline(horon_clock_ns(), options->timeout_ms),
+        .interrupted = options->interrupted,
+        .arg = options->interrupted_arg,
+    };
+    const horon_status_t status = run(&mesh, sockets_out, error);
+    horon_gloo_pairs_deinit(&mesh.pairs);
+    return status;
+}
