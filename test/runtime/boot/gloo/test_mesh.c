@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Meshes of ranks that are threads, in both eras; and of one with peers that lie, or are none. */
+#undef NDEBUG
+#include "boot/gloo/mesh.h"
+
+#include "alloc.h"
+#include "codec.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { RANKS_MAX = 8 };
+
+static const struct horon_gloo_wait no_limit = {.deadline_ns = UINT64_MAX};
+static const enum horon_gloo_era eras[] = {HORON_GLOO_ERA_1, HORON_GLOO_ERA_3};
+
+static void quiet(void *arg, horon_log_level_t level, const char *text)
+{
+    (void)level;
+    (void)text;
+    ++*(int *)arg;
+}
+
+struct world {
+    struct horon_gloo_hash *hash;
+    struct horon_gloo_store *others; /* of whatever the test plays */
+    int warnings;
+    struct horon_log log;
+    struct horon_error error;
+    int descriptors; /* before */
+};
+
+struct rank {
+    struct horon_gloo_mesh_options options;
+    int sockets[RANKS_MAX];
+    horon_status_t status;
+    struct horon_error error;
+    pthread_t thread;
+};
+
+static int count_descriptors(void)
+{
+    int count = 0;
+    DIR *directory = opendir("/proc/self/fd");
+    assert_non_null(directory);
+    while (readdir(directory))
+        count++;
+    closedir(directory);
+    return count;
+}
+
+static int make_world(void **state)
+{
+    static struct world world;
+    memset(&world, 0, sizeof world);
+    world.descriptors = count_descriptors();
+    world.hash = horon_gloo_hash_create();
+    world.others = horon_gloo_hash_store(world.hash);
+    world.log = (struct horon_log){.fn = quiet, .arg = &world.warnings, .level = HORON_LOG_WARN};
+    *state = &world;
+    return world.others ? 0 : -1;
+}
+
+static int end_world(void **state)
+{
+    struct world *world = *state;
+    horon_gloo_store_destroy(world->others);
+    horon_gloo_hash_destroy(world->hash);
+    return count_descriptors() == world->descriptors ? 0 : -1; /* on whatever path */
+}
+
+static void *run_rank(void *arg)
+{
+    struct rank *rank = arg;
+    rank->status = horon_gloo_mesh_connect(&rank->options, rank->sockets, &rank->error);
+    return NULL;
+}
+
+static void start(struct world *world, struct rank *rank, enum horon_gloo_era era, int number,
+                  int size)
+{
+    memset(rank, 0, sizeof *rank);
+    rank->options = (struct horon_gloo_mesh_options){
+        .store = horon_gloo_hash_store(world->hash),
+        .rank = number,
+        .size = size,
+        .era = era,
+        .interfaces = "",
+        .timeout_ms = 20000,
+        .log = &world->log,
+    };
+    assert_non_null(rank->options.store);
+}
+
+static void go(struct rank *rank)
+{
+    assert_int_equal(pthread_create(&rank->thread, NULL, run_rank, rank), 0);
+}
+
+static horon_status_t join(struct rank *rank)
+{
+    assert_int_equal(pthread_join(rank->thread, NULL), 0);
+    horon_gloo_store_destroy(rank->options.store);
+    return rank->status;
+}
+
+static void close_sockets(struct rank *rank)
+{
+    for (int i = 0; i < rank->options.size; i++)
+        horon_fd_close(&rank->sockets[i]);
+}
+
+/* Each pair's two ends are one connection. */
+static void check_pairs(struct rank *ranks, int size)
+{
+    for (int i = 0; i < size; i++)
+        for (int j = 0; j < size; j++)
+            if (i != j) {
+                const uint8_t said[2] = {(uint8_t)i, (uint8_t)j};
+                assert_int_equal(send(ranks[i].sockets[j], said, 2, 0), 2);
+            }
+    for (int i = 0; i < size; i++)
+        for (int j = 0; j < size; j++)
+            if (i != j) {
+                uint8_t heard[3];
+                struct pollfd fd = {.fd = ranks[j].sockets[i], .events = POLLIN};
+                assert_int_equal(poll(&fd, 1, -1), 1);
+                assert_int_equal(recv(fd.fd, heard, 3, MSG_DONTWAIT), 2);
+                assert_int_equal(heard[0], i);
+                assert_int_equal(heard[1], j);
+            }
+}
+
+static void test_mesh_of_threads_is_whole(void **state)
+{
+    static const int sizes[] = {1, 2, 3, 5, 8};
+    struct rank ranks[RANKS_MAX];
+    for (int e = 0; e < 2; e++) {
+        for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+            char prefix[32];
+            snprintf(prefix, sizeof prefix, "%d/%zu", e, s);
+            for (int i = 0; i < sizes[s]; i++) {
+                start(*state, &ranks[i], eras[e], i, sizes[s]);
+                horon_gloo_store_nest(ranks[i].options.store, prefix, NULL);
+                go(&ranks[i]);
+            }
+            for (int i = 0; i < sizes[s]; i++)
+                assert_int_equal(join(&ranks[i]), HORON_OK);
+            for (int i = 0; i < sizes[s]; i++)
+                assert_int_equal(ranks[i].sockets[i], -1);
+            check_pairs(ranks, sizes[s]);
+            for (int i = 0; i < sizes[s]; i++)
+                close_sockets(&ranks[i]);
+        }
+    }
+}
+
+/* Waits for what rank @p rank publishes. @return where it listens, for rank @p peer */
+static struct horon_gloo_peer published(struct world *world, enum horon_gloo_era era, int size,
+                                        int rank, int peer)
+{
+    struct horon_gloo_value value;
+    struct horon_gloo_peer read;
+    char key[16];
+    snprintf(key, sizeof key, "%d", rank);
+    while (horon_gloo_store_get(world->others, key, &value, &no_limit, NULL) == HORON_AGAIN)
+        poll(NULL, 0, 1);
+    assert_int_equal(
+        horon_gloo_peer_read(era, value.bytes, value.count, size, peer, rank, &read, &world->error),
+        HORON_OK);
+    horon_free(value.bytes);
+    return read;
+}
+
+static void publish(struct world *world, enum horon_gloo_era era, int size, int rank,
+                    const char *host, int port)
+{
+    uint8_t bytes[2048];
+    char key[16];
+    struct horon_address listeners[RANKS_MAX];
+    struct horon_writer out = horon_writer_over(bytes, sizeof bytes);
+    for (int i = 0; i < size; i++)
+        assert_true(horon_address_parse(host, port, &listeners[i]));
+    horon_gloo_publish(&out, era, size, "there", listeners);
+    snprintf(key, sizeof key, "%d", rank);
+    assert_int_equal(
+        horon_gloo_store_set(world->others, key, bytes, out.used, &no_limit, &world->error),
+        HORON_OK);
+}
+
+static int connect_to(const struct horon_address *address)
+{
+    const int fd = socket(address->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, &address->any, address->bytes), 0);
+    return fd;
+}
+
+static void test_mesh_strangers_keep_nobody_waiting(void **state)
+{
+    enum { SILENT = 80 }; /* more than may wait */
+    struct world *world = *state;
+    struct rank here;
+    int silent[SILENT];
+    const int64_t wrong = 7, right = 1;
+    start(world, &here, HORON_GLOO_ERA_3, 0, 2);
+    go(&here);
+    const struct horon_gloo_peer peer = published(world, HORON_GLOO_ERA_3, 2, 0, 1);
+    for (int i = 0; i < SILENT; i++)
+        silent[i] = connect_to(&peer.address.at);
+    int liar = connect_to(&peer.address.at);
+    assert_int_equal(send(liar, &wrong, 8, 0), 8);
+    int own = connect_to(&peer.address.at);
+    assert_int_equal(send(own, &(int64_t){0}, 8, 0), 8);
+    int gone = connect_to(&peer.address.at);
+    assert_int_equal(send(gone, "x", 1, 0), 1);
+    close(gone);
+    int real = connect_to(&peer.address.at);
+    assert_int_equal(send(real, &right, 3, 0), 3); /* in pieces, and before it has published */
+    assert_int_equal(send(real, (const char *)&right + 3, 5, 0), 5);
+    publish(world, HORON_GLOO_ERA_3, 2, 1, "127.9.9.9", 9);
+    assert_int_equal(join(&here), HORON_OK);
+    assert_int_equal(world->warnings, 1); /* once, whatever comes */
+    assert_int_equal(send(here.sockets[1], "hi", 2, 0), 2);
+    char heard[2];
+    assert_int_equal(recv(real, heard, 2, MSG_WAITALL), 2);
+    assert_int_equal(recv(liar, heard, 2, 0), 0);
+    for (int i = 0; i < SILENT; i++)
+        close(silent[i]);
+    close(liar);
+    close(own);
+    close(real);
+    close_sockets(&here);
+}
+
+static void test_mesh_of_era_1_prefers_the_host_that_was_published(void **state)
+{
+    struct world *world = *state;
+    struct rank here;
+    struct horon_address from;
+    start(world, &here, HORON_GLOO_ERA_1, 0, 3);
+    go(&here);
+    const struct horon_gloo_peer peer = published(world, HORON_GLOO_ERA_1, 3, 0, 1);
+    int stranger = connect_to(&peer.address.at); /* from 127.0.0.1 */
+    publish(world, HORON_GLOO_ERA_1, 3, 1, "127.9.9.9", 9);
+    int real = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(horon_address_parse("127.9.9.9", 0, &from));
+    assert_int_equal(bind(real, &from.any, from.bytes), 0);
+    assert_int_equal(connect(real, &peer.address.at.any, peer.address.at.bytes), 0);
+    char heard[2];
+    assert_int_equal(recv(stranger, heard, 2, 0), 0); /* it was displaced, in whatever order */
+    const struct horon_gloo_peer other = published(world, HORON_GLOO_ERA_1, 3, 0, 2);
+    int last = connect_to(&other.address.at);
+    publish(world, HORON_GLOO_ERA_1, 3, 2, "127.9.9.9", 10);
+    assert_int_equal(join(&here), HORON_OK);
+    assert_int_equal(send(here.sockets[1], "hi", 2, 0), 2);
+    assert_int_equal(recv(real, heard, 2, MSG_WAITALL), 2);
+    close(stranger);
+    close(real);
+    close(last);
+    close_sockets(&here);
+}
+
+static void expect_failure(struct rank *rank, horon_status_t status, const char *word)
+{
+    assert_int_equal(rank->status, status);
+    if (!strstr(rank->error.text, word))
+        print_message("%s\n", rank->error.text);
+    assert_non_null(strstr(rank->error.text, word));
+}
+
+static void test_mesh_a_rank_that_does_not_come_is_named(void **state)
+{
+    struct world *world = *state;
+    struct rank here;
+    for (int e = 0; e < 2; e++) {
+        start(world, &here, eras[e], 0, 4);
+        here.options.timeout_ms = 30;
+        horon_gloo_store_nest(here.options.store, e ? "3" : "1", NULL);
+        horon_gloo_store_destroy(world->others);
+        world->others = horon_gloo_hash_store(world->hash);
+        horon_gloo_store_nest(world->others, e ? "3" : "1", NULL);
+        publish(world, eras[e], 4, 2, "127.9.9.9", 9);
+        go(&here);
+        join(&here);
+        expect_failure(
+            &here, HORON_ERR_TIMEOUT,
+            "rank 1 has published nothing; rank 2 at 127.9.9.9:9 has not connected; rank 3 has");
+        assert_int_equal(here.error.blame.rank, 1);
+        assert_int_equal(here.error.blame.cause, HORON_CAUSE_ABSENT);
+    }
+}
+
+static void test_mesh_an_address_that_is_left_from_before_is_told(void **state)
+{
+    struct world *world = *state;
+    struct rank here;
+    struct horon_address gone;
+    assert_true(horon_address_parse("127.0.0.1", 0, &gone));
+    int fd = horon_address_listen(&gone);
+    assert_true(fd >= 0);
+    close(fd);
+    for (int e = 0; e < 2; e++) {
+        start(world, &here, eras[e], 0, 2);
+        here.options.interfaces = "127.0.0.0/8";
+        /* lower than ours, so that we connect */
+        publish(world, eras[e], 2, 1, "0.0.0.0", horon_address_port(&gone));
+        go(&here);
+        join(&here);
+        expect_failure(&here, HORON_ERR_PEER_LOST, "nothing listens");
+        assert_int_equal(here.error.blame.rank, 1);
+    }
+}
+
+static void test_mesh_a_rank_that_closes_is_named(void **state)
+{
+    struct world *world = *state;
+    struct rank here;
+    start(world, &here, HORON_GLOO_ERA_3, 0, 3);
+    go(&here);
+    const struct horon_gloo_peer peer = published(world, HORON_GLOO_ERA_3, 3, 0, 2);
+    publish(world, HORON_GLOO_ERA_3, 3, 2, "127.9.9.9", 9);
+    int real = connect_to(&peer.address.at);
+    assert_int_equal(send(real, &(int64_t){2}, 8, 0), 8);
+    close(real);
+    join(&here);
+    expect_failure(&here, HORON_ERR_PEER_LOST, "rank 2 closed the connection");
+}
+
+static void test_mesh_nonsense_and_other_eras_are_refused(void **state)
+{
+    struct world *world = *state;
+    struct rank here;
+    publish(world, HORON_GLOO_ERA_1, 2, 1, "127.0.0.1", 9);
+    start(world, &here, HORON_GLOO_ERA_3, 0, 2);
+    go(&here);
+    join(&here);
+    expect_failure(&here, HORON_ERR_CONFIG, "HORON_GLOO_ERA=e1");
+    struct horon_gloo_value value;
+    assert_int_equal(horon_gloo_store_get(world->others, "0", &value, &no_limit, NULL),
+                     HORON_AGAIN); /* it would have made the other crash */
+    assert_int_equal(horon_gloo_store_set(world->others, "1", "x", 1, &no_limit, NULL), HORON_OK);
+    start(world, &here, HORON_GLOO_ERA_3, 0, 2);
+    go(&here);
+    join(&here);
+    expect_failure(&here, HORON_ERR_PROTO, "rank 1 published, 1 bytes");
+    publish(world, HORON_GLOO_ERA_3, 2, 1, "::1", 9);
+    start(world, &here, HORON_GLOO_ERA_3, 0, 2);
+    go(&here);
+    join(&here);
+    expect_failure(&here, HORON_ERR_CONFIG, "one family");
+}
+
+static int no(void *arg)
+{
+    return ++*(int *)arg > 2;
+}
+
+static void test_mesh_an_interrupted_wait_ends(void **state)
+{
+    struct rank here;
+    int asked = 0;
+    start(*state, &here, HORON_GLOO_ERA_3, 0, 2);
+    here.options.timeout_ms = -1;
+    here.options.interrupted = no;
+    here.options.interrupted_arg = &asked;
+    go(&here);
+    join(&here);
+    expect_failure(&here, HORON_ERR_CANCELLED, "interrupted");
+}
+
+static void test_mesh_what_is_no_rank_is_refused(void **state)
+{
+    struct rank here;
+    start(*state, &here, HORON_GLOO_ERA_3, 2, 2);
+    go(&here);
+    assert_int_equal(join(&here), HORON_ERR_INVALID);
+    start(*state, &here, HORON_GLOO_ERA_2, 0, 2);
+    go(&here);
+    assert_int_equal(join(&here), HORON_ERR_INVALID);
+    start(*state, &here, HORON_GLOO_ERA_3, 0, 2);
+    here.options.interfaces = "none0";
+    go(&here);
+    join(&here);
+    expect_failure(&here, HORON_ERR_CONFIG, "HORON_INTERFACES=none0");
+}
+
+int main(void)
+{
+#define IN_WORLD(test) cmocka_unit_test_setup_teardown(test, make_world, end_world)
+    const struct CMUnitTest tests[] = {
+        IN_WORLD(test_mesh_of_threads_is_whole),
+        IN_WORLD(test_mesh_strangers_keep_nobody_waiting),
+        IN_WORLD(test_mesh_of_era_1_prefers_the_host_that_was_published),
+        IN_WORLD(test_mesh_a_rank_that_does_not_come_is_named),
+        IN_WORLD(test_mesh_an_address_that_is_left_from_before_is_told),
+        IN_WORLD(test_mesh_a_rank_that_closes_is_named),
+        IN_WORLD(test_mesh_nonsense_and_other_eras_are_refused),
+        IN_WORLD(test_mesh_an_interrupted_wait_ends),
+        IN_WORLD(test_mesh_what_is_no_rank_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
