@@ -88,6 +88,7 @@ static const struct scheme {
                            struct horon_gloo_store **store_out, struct horon_error *error);
 } schemes[] = {
     {"file:", horon_gloo_file_store_open},
+    {"c10d-file:", horon_gloo_c10d_file_store_open},
 };
 
 static const struct scheme *scheme_of(const char *url)

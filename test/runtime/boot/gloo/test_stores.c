@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -197,6 +198,73 @@ static void test_stores_in_memory_are_one_for_all_threads(void **state)
     horon_gloo_store_destroy(NULL);
 }
 
+static struct horon_gloo_store *opened_c10d(const char *directory, int size)
+{
+    char url[128];
+    struct horon_gloo_store *store = NULL;
+    snprintf(url, sizeof url, "c10d-file:%s/store", directory);
+    const struct horon_gloo_store_options options = {
+        .url = url, .prefix = "0", .size = size, .wait = no_limit};
+    assert_int_equal(horon_gloo_store_open(&options, &store, &error), HORON_OK);
+    return store;
+}
+
+static void test_stores_torch_has_one_file_of_records(void **state)
+{
+    static const char records[] = "\x09\0\0\0refcount/\x01\0\0\0"
+                                  "1"
+                                  "\x04\0\0\0/0/1\x03\0\0\0one";
+    char path[128], bytes[256];
+    struct horon_gloo_store *store = opened_c10d(*state, 2);
+    snprintf(path, sizeof path, "%s/store", (const char *)*state);
+    assert_int_equal(get_status(store, "1"), HORON_AGAIN);
+    assert_int_equal(put(store, "1", "one"), HORON_OK);
+    FILE *file = fopen(path, "r+");
+    assert_int_equal(fread(bytes, 1, sizeof bytes, file), sizeof records - 1);
+    assert_memory_equal(bytes, records, sizeof records - 1);
+    expect(store, "1", "one");
+    assert_int_equal(put(store, "1", "anew"), HORON_OK);
+    expect(store, "1", "anew");
+    fseek(file, 0, SEEK_END); /* torch takes it away; then one that dies while it writes */
+    fwrite("\x05\0\0\0-/0/1\0\0\0\0"
+           "\x04\0\0\0/0/1\xff",
+           1, 22, file);
+    fclose(file);
+    assert_int_equal(get_status(store, "1"), HORON_AGAIN);
+    horon_gloo_store_destroy(store);
+}
+
+static void test_stores_the_last_of_torchs_ranks_removes_its_file(void **state)
+{
+    char path[128];
+    struct horon_gloo_store *a = opened_c10d(*state, 2), *b = opened_c10d(*state, 2);
+    snprintf(path, sizeof path, "%s/store", (const char *)*state);
+    assert_int_equal(put(a, "1", "one"), HORON_OK);
+    expect(b, "1", "one");
+    horon_gloo_store_destroy(a);
+    assert_int_equal(access(path, F_OK), 0);
+    horon_gloo_store_destroy(b);
+    assert_int_equal(access(path, F_OK), -1);
+    a = opened_c10d(*state, 2); /* the same path, another job */
+    assert_int_equal(get_status(a, "1"), HORON_AGAIN);
+    horon_gloo_store_destroy(a);
+}
+
+static void test_stores_a_lock_is_not_waited_for_for_ever(void **state)
+{
+    char path[128];
+    struct horon_gloo_value value;
+    const struct horon_gloo_wait none = {.deadline_ns = 1};
+    struct horon_gloo_store *store = opened_c10d(*state, 9);
+    snprintf(path, sizeof path, "%s/store", (const char *)*state);
+    int fd = open(path, O_RDWR);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    assert_int_equal(horon_gloo_store_get(store, "1", &value, &none, &error), HORON_ERR_TIMEOUT);
+    assert_non_null(strstr(error.text, "stays locked"));
+    close(fd);
+    horon_gloo_store_destroy(store);
+}
+
 static int no(void *arg)
 {
     return ++*(int *)arg == 3;
@@ -236,6 +304,12 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_stores_prefixes_stand_before_keys, make_directory,
                                         remove_directory),
         cmocka_unit_test_setup_teardown(test_stores_a_prefix_that_is_too_long_is_refused,
+                                        make_directory, remove_directory),
+        cmocka_unit_test_setup_teardown(test_stores_torch_has_one_file_of_records, make_directory,
+                                        remove_directory),
+        cmocka_unit_test_setup_teardown(test_stores_the_last_of_torchs_ranks_removes_its_file,
+                                        make_directory, remove_directory),
+        cmocka_unit_test_setup_teardown(test_stores_a_lock_is_not_waited_for_for_ever,
                                         make_directory, remove_directory),
         cmocka_unit_test(test_stores_a_url_of_no_store_is_refused),
         cmocka_unit_test(test_stores_in_memory_are_one_for_all_threads),
