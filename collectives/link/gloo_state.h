@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The inside of a pair, shared by gloo_wire.c and gloo_notes.c: lists of messages, announcements,
+ * credits and payloads that came early. There are as many as messages in flight.
+ */
+#ifndef HORON_LINK_GLOO_STATE_H
+#define HORON_LINK_GLOO_STATE_H
+
+#include "link/gloo_wire.h"
+
+#define HORON_GLOO_IN_BYTES 4096
+
+struct horon_gloo_list {
+    struct horon_gloo_message *first, **last;
+};
+
+/* Announced: a message that is to come. Or a credit. */
+struct horon_gloo_note {
+    struct horon_gloo_note *next;
+    uint64_t slot;
+    uint64_t length;
+    bool matched, horons;
+};
+
+/* A payload that came before anybody awaited it. */
+struct horon_gloo_early {
+    struct horon_gloo_early *next;
+    struct horon_gloo_message *taker; /* waits until it is whole; NULL: nobody yet */
+    uint64_t slot;
+    size_t bytes, filled;
+    uint8_t data[];
+};
+
+struct horon_gloo_pair {
+    struct horon_link *link;
+    bool horons; /* the other end has said HELLO, and this one had */
+    bool native;
+    struct horon_error end; /* of the connection; no status: it is there */
+    /* out */
+    struct horon_gloo_list waiting; /* for a credit */
+    struct horon_gloo_list ready;
+    struct horon_gloo_note *credits;
+    uint8_t *control;
+    size_t control_used, control_sent, control_limit;
+    size_t window; /* eager bytes that the receiver has, or will have */
+    bool full;
+    /* in */
+    struct horon_gloo_list awaited;
+    struct horon_gloo_note *announced;
+    struct horon_gloo_early *early;
+    size_t note_count, early_bytes, to_take;
+    uint8_t in[HORON_GLOO_IN_BYTES];
+    size_t in_at, in_end;
+    struct horon_gloo_message *into;     /* a payload comes into this, or ... */
+    struct horon_gloo_early *into_early; /* ... into that */
+    uint8_t *payload;
+    size_t payload_left;
+};
+
+void horon_gloo_append(struct horon_gloo_list *list, struct horon_gloo_message *message);
+/** @return the first on a slot, taken out of the list; NULL: there is none */
+struct horon_gloo_message *horon_gloo_take(struct horon_gloo_list *list, uint64_t slot,
+                                           bool horons);
+bool horon_gloo_has(const struct horon_gloo_list *list, uint64_t slot);
+
+/** Behind the others. @return OK | ERR_MEMORY | ERR_PROTO, there are too many */
+horon_status_t horon_gloo_note(struct horon_gloo_pair *pair, struct horon_gloo_note **list,
+                               const struct horon_gloo_frame *frame, bool horons);
+/** @return false: there was none of that slot */
+bool horon_gloo_drop_note(struct horon_gloo_pair *pair, struct horon_gloo_note **list,
+                          uint64_t slot);
+void horon_gloo_drop_notes(struct horon_gloo_pair *pair, struct horon_gloo_note **list);
+
+#endif
