@@ -1,0 +1,519 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The state machine of a pair. What goes out: frames without payload (`control`) and messages that
+ * may go (`ready`), one behind another; only a message that has begun is finished first. What comes
+ * in: heads, and payloads straight into the message that awaits them, or into memory of the pair
+ * (`early`) if none does and the other end is a horon.
+ */
+#include "link/gloo_state.h"
+
+#include "alloc.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* Eager bytes are given back in quarters of the window. */
+#define TAKEN_BYTES (HORON_GLOO_WINDOW_BYTES / 4)
+/* Reads of one turn, so that the caller gets its own. */
+#define READS_MAX 16
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static horon_status_t say(struct horon_gloo_pair *pair, uint64_t code, uint64_t slot,
+                          uint64_t length)
+{
+    const struct horon_gloo_frame frame = {.code = code, .slot = slot, .length = length};
+    if (pair->control_used + HORON_GLOO_FRAME_BYTES > pair->control_limit) {
+        const size_t limit = 2 * pair->control_limit + 8 * (size_t)HORON_GLOO_FRAME_BYTES;
+        uint8_t *more = horon_realloc(pair->control, limit);
+        if (!more)
+            return HORON_ERR_MEMORY;
+        pair->control = more;
+        pair->control_limit = limit;
+    }
+    horon_gloo_frame_encode(&frame, pair->control + pair->control_used);
+    pair->control_used += HORON_GLOO_FRAME_BYTES;
+    return HORON_OK;
+}
+
+horon_status_t horon_gloo_pair_create(struct horon_link *link, bool native,
+                                      struct horon_gloo_pair **pair_out)
+{
+    struct horon_gloo_pair *pair = horon_zalloc(1, sizeof *pair);
+    if (!pair)
+        return HORON_ERR_MEMORY;
+    pair->waiting.last = &pair->waiting.first;
+    pair->ready.last = &pair->ready.first;
+    pair->awaited.last = &pair->awaited.first;
+    pair->native = native;
+    if (native && say(pair, HORON_GLOO_HELLO, 0, 0) != HORON_OK) {
+        horon_free(pair);
+        return HORON_ERR_MEMORY;
+    }
+    pair->link = link;
+    *pair_out = pair;
+    return HORON_OK;
+}
+
+void horon_gloo_pair_destroy(struct horon_gloo_pair *pair)
+{
+    if (!pair)
+        return;
+    pair->link->ops->destroy(pair->link);
+    horon_gloo_drop_notes(pair, &pair->credits);
+    horon_gloo_drop_notes(pair, &pair->announced);
+    while (pair->early) {
+        struct horon_gloo_early *early = pair->early;
+        pair->early = early->next;
+        horon_free(early);
+    }
+    horon_free(pair->control);
+    horon_free(pair);
+}
+
+bool horon_gloo_pair_wants_room(const struct horon_gloo_pair *pair)
+{
+    return pair->end.status == HORON_OK &&
+           (pair->control_sent < pair->control_used || pair->ready.first);
+}
+
+bool horon_gloo_pair_is_native(const struct horon_gloo_pair *pair)
+{
+    return pair->horons;
+}
+
+struct horon_link *horon_gloo_pair_link(const struct horon_gloo_pair *pair)
+{
+    return pair->link;
+}
+
+/* ---- out ------------------------------------------------------------------------------------- */
+
+static void make_ready(struct horon_gloo_pair *pair, struct horon_gloo_message *message,
+                       uint64_t code)
+{
+    const struct horon_gloo_frame frame = {
+        .code = code, .slot = message->slot, .length = message->bytes};
+    horon_gloo_frame_encode(&frame, message->head);
+    message->moved = 0;
+    horon_gloo_append(&pair->ready, message);
+}
+
+horon_status_t horon_gloo_pair_send(struct horon_gloo_pair *pair,
+                                    struct horon_gloo_message *message)
+{
+    message->done = false;
+    message->horons = pair->horons && !horon_gloo_has(&pair->waiting, message->slot);
+    if (message->horons && message->bytes <= HORON_GLOO_EAGER_BYTES &&
+        pair->window + message->bytes <= HORON_GLOO_WINDOW_BYTES) {
+        pair->window += message->bytes;
+        make_ready(pair, message, HORON_GLOO_EAGER);
+        return HORON_OK;
+    }
+    const uint64_t code = message->horons ? HORON_GLOO_ASK : HORON_GLOO_SEND_READY;
+    const horon_status_t status = say(pair, code, message->slot, message->bytes);
+    if (status != HORON_OK)
+        return status;
+    if (!message->horons && horon_gloo_drop_note(pair, &pair->credits, message->slot))
+        make_ready(pair, message, HORON_GLOO_SEND);
+    else
+        horon_gloo_append(&pair->waiting, message);
+    return HORON_OK;
+}
+
+static int add_piece(struct iovec *vector, int count, const void *from, size_t bytes, size_t moved)
+{
+    if (moved >= bytes)
+        return count;
+    vector[count] = (struct iovec){(uint8_t *)(uintptr_t)from + moved, bytes - moved};
+    return count + 1;
+}
+
+static size_t past(size_t moved, size_t bytes)
+{
+    return moved > bytes ? moved - bytes : 0;
+}
+
+/* A message that has begun, then frames, then the first message. */
+static int gather(const struct horon_gloo_pair *pair, struct iovec vector[static 3])
+{
+    const struct horon_gloo_message *first = pair->ready.first;
+    int count = 0;
+    if (!first || first->moved == 0)
+        count = add_piece(vector, count, pair->control, pair->control_used, pair->control_sent);
+    if (first) {
+        count = add_piece(vector, count, first->head, sizeof first->head, first->moved);
+        count = add_piece(vector, count, first->data, first->bytes,
+                          past(first->moved, sizeof first->head));
+    }
+    return count;
+}
+
+static void count_sent(struct horon_gloo_pair *pair, size_t sent)
+{
+    struct horon_gloo_message *first = pair->ready.first;
+    if (!first || first->moved == 0) {
+        const size_t left = pair->control_used - pair->control_sent;
+        const size_t part = sent < left ? sent : left;
+        pair->control_sent += part;
+        if (pair->control_sent == pair->control_used)
+            pair->control_sent = pair->control_used = 0;
+        sent -= part;
+    }
+    if (!first)
+        return;
+    first->moved += sent;
+    if (first->moved < sizeof first->head + first->bytes)
+        return;
+    pair->ready.first = first->next;
+    if (!pair->ready.first)
+        pair->ready.last = &pair->ready.first;
+    first->done = true;
+}
+
+static horon_status_t write_out(struct horon_gloo_pair *pair, bool *moved_out,
+                                struct horon_error *error)
+{
+    horon_status_t status = HORON_OK;
+    while (status == HORON_OK && horon_gloo_pair_wants_room(pair)) {
+        struct iovec vector[3];
+        size_t sent = 0;
+        const int count = gather(pair, vector);
+        const size_t asked = horon_link_vector_bytes(vector, count);
+        status = pair->link->ops->send(pair->link, vector, count, &sent, error);
+        if (status != HORON_OK)
+            break;
+        count_sent(pair, sent);
+        *moved_out = true;
+        if (sent < asked)
+            break;
+    }
+    return status == HORON_AGAIN ? HORON_OK : status;
+}
+
+/* ---- in -------------------------------------------------------------------------------------- */
+
+static horon_status_t grant(struct horon_gloo_pair *pair, struct horon_gloo_message *message,
+                            bool horons)
+{
+    message->credited = true;
+    return say(pair, horons ? HORON_GLOO_GRANT : HORON_GLOO_RECV_READY, message->slot,
+               message->bytes);
+}
+
+/* Eager bytes have left the window. */
+static horon_status_t take_back(struct horon_gloo_pair *pair, size_t bytes)
+{
+    pair->to_take += bytes;
+    if (pair->to_take < TAKEN_BYTES)
+        return HORON_OK;
+    const horon_status_t status = say(pair, HORON_GLOO_TAKEN, 0, pair->to_take);
+    pair->to_take = 0;
+    return status;
+}
+
+static horon_status_t free_early(struct horon_gloo_pair *pair, struct horon_gloo_early *early)
+{
+    struct horon_gloo_early **at = &pair->early;
+    while (*at != early)
+        at = &(*at)->next;
+    *at = early->next;
+    pair->early_bytes -= early->bytes;
+    const size_t bytes = early->bytes;
+    horon_free(early);
+    return take_back(pair, bytes);
+}
+
+static horon_status_t hand_over(struct horon_gloo_pair *pair, struct horon_gloo_early *early)
+{
+    struct horon_gloo_message *taker = early->taker;
+    if (early->bytes)
+        memcpy(taker->data, early->data, early->bytes);
+    taker->got = early->bytes;
+    taker->done = true;
+    return free_early(pair, early);
+}
+
+static struct horon_gloo_early *first_early(const struct horon_gloo_pair *pair, uint64_t slot)
+{
+    struct horon_gloo_early *early = pair->early;
+    while (early && (early->slot != slot || early->taker))
+        early = early->next;
+    return early;
+}
+
+static struct horon_gloo_note *first_unmatched(const struct horon_gloo_pair *pair, uint64_t slot)
+{
+    struct horon_gloo_note *note = pair->announced;
+    while (note && (note->slot != slot || note->matched))
+        note = note->next;
+    return note;
+}
+
+horon_status_t horon_gloo_pair_recv(struct horon_gloo_pair *pair,
+                                    struct horon_gloo_message *message)
+{
+    struct horon_gloo_early *early = first_early(pair, message->slot);
+    message->done = message->credited = message->matched = message->horons = false;
+    message->got = 0;
+    if (early) {
+        if (early->bytes > message->bytes)
+            return HORON_ERR_PROTO;
+        early->taker = message;
+        return early->filled == early->bytes ? hand_over(pair, early) : HORON_OK;
+    }
+    horon_gloo_append(&pair->awaited, message);
+    struct horon_gloo_note *note = first_unmatched(pair, message->slot);
+    if (note)
+        note->matched = message->matched = true;
+    if (pair->horons && !note)
+        return HORON_OK; /* it asks, or comes by itself */
+    return grant(pair, message, note && note->horons);
+}
+
+bool horon_gloo_pair_announced(const struct horon_gloo_pair *pair, uint64_t slot, size_t *bytes_out)
+{
+    const struct horon_gloo_early *early = first_early(pair, slot);
+    const struct horon_gloo_note *note = first_unmatched(pair, slot);
+    if (early)
+        *bytes_out = early->bytes;
+    else if (note)
+        *bytes_out = note->length;
+    return early || note;
+}
+
+static horon_status_t on_announced(struct horon_gloo_pair *pair,
+                                   const struct horon_gloo_frame *frame, bool horons)
+{
+    horon_status_t status = horon_gloo_note(pair, &pair->announced, frame, horons);
+    if (status != HORON_OK)
+        return status;
+    struct horon_gloo_message *message = pair->awaited.first;
+    while (message && (message->slot != frame->slot || message->matched))
+        message = message->next;
+    if (!message)
+        return HORON_OK;
+    first_unmatched(pair, frame->slot)->matched = message->matched = true;
+    return message->credited ? HORON_OK : grant(pair, message, horons);
+}
+
+/* Of Gloo's kind, for what was sent before its receiver was known to be a horon, or to none. */
+static horon_status_t on_credit(struct horon_gloo_pair *pair, const struct horon_gloo_frame *frame)
+{
+    struct horon_gloo_message *message = horon_gloo_take(&pair->waiting, frame->slot, false);
+    if (message)
+        make_ready(pair, message, HORON_GLOO_SEND);
+    else if (!pair->horons)
+        return horon_gloo_note(pair, &pair->credits, frame, false);
+    return HORON_OK;
+}
+
+static horon_status_t on_grant(struct horon_gloo_pair *pair, uint64_t slot)
+{
+    struct horon_gloo_message *message = horon_gloo_take(&pair->waiting, slot, true);
+    if (!message)
+        return HORON_ERR_PROTO;
+    make_ready(pair, message, HORON_GLOO_SEND);
+    return HORON_OK;
+}
+
+static horon_status_t begin_early(struct horon_gloo_pair *pair,
+                                  const struct horon_gloo_frame *frame)
+{
+    struct horon_gloo_early **at = &pair->early;
+    if (frame->length > HORON_GLOO_WINDOW_BYTES - pair->early_bytes)
+        return HORON_ERR_PROTO;
+    while (*at)
+        at = &(*at)->next;
+    struct horon_gloo_early *early = horon_alloc(sizeof *early + (size_t)frame->length);
+    if (!early)
+        return HORON_ERR_MEMORY;
+    *early = (struct horon_gloo_early){.slot = frame->slot, .bytes = (size_t)frame->length};
+    *at = early;
+    pair->early_bytes += early->bytes;
+    pair->into_early = early;
+    pair->payload = early->data;
+    return HORON_OK;
+}
+
+static horon_status_t begin_payload(struct horon_gloo_pair *pair,
+                                    const struct horon_gloo_frame *frame)
+{
+    const bool eager = frame->code == HORON_GLOO_EAGER;
+    if (eager ? !pair->horons
+              : !horon_gloo_drop_note(pair, &pair->announced, frame->slot) && pair->horons)
+        return HORON_ERR_PROTO;
+    pair->payload_left = (size_t)frame->length;
+    pair->into = horon_gloo_take(&pair->awaited, frame->slot, false);
+    if (!pair->into)
+        return eager ? begin_early(pair, frame) : HORON_ERR_PROTO;
+    if (frame->length > pair->into->bytes || (!eager && !pair->into->credited))
+        return HORON_ERR_PROTO;
+    pair->into->got = (size_t)frame->length;
+    pair->payload = pair->into->data;
+    return eager ? take_back(pair, (size_t)frame->length) : HORON_OK;
+}
+
+static horon_status_t on_frame(struct horon_gloo_pair *pair, const struct horon_gloo_frame *frame)
+{
+    switch (frame->code) {
+    case HORON_GLOO_SEND:
+    case HORON_GLOO_EAGER:
+        return begin_payload(pair, frame);
+    case HORON_GLOO_SEND_READY:
+        return on_announced(pair, frame, false);
+    case HORON_GLOO_ASK:
+        return pair->horons ? on_announced(pair, frame, true) : HORON_ERR_PROTO;
+    case HORON_GLOO_RECV_READY:
+        return on_credit(pair, frame);
+    case HORON_GLOO_GRANT:
+        return on_grant(pair, frame->slot);
+    case HORON_GLOO_TAKEN:
+        if (frame->length > pair->window)
+            return HORON_ERR_PROTO;
+        pair->window -= (size_t)frame->length;
+        return HORON_OK;
+    case HORON_GLOO_HELLO:
+        if (pair->native && !pair->horons) {
+            pair->horons = true;
+            horon_gloo_drop_notes(pair, &pair->credits);
+        }
+        return HORON_OK;
+    }
+    return HORON_OK; /* as Gloo does with what it does not know */
+}
+
+static horon_status_t end_payload(struct horon_gloo_pair *pair)
+{
+    struct horon_gloo_early *early = pair->into_early;
+    pair->payload = NULL;
+    if (pair->into)
+        pair->into->done = true;
+    pair->into = NULL;
+    pair->into_early = NULL;
+    if (!early)
+        return HORON_OK;
+    early->filled = early->bytes;
+    return early->taker ? hand_over(pair, early) : HORON_OK;
+}
+
+static bool in_payload(const struct horon_gloo_pair *pair)
+{
+    return pair->into || pair->into_early;
+}
+
+static size_t take_in(struct horon_gloo_pair *pair, void *to, size_t bytes)
+{
+    const size_t have = pair->in_end - pair->in_at;
+    const size_t part = bytes < have ? bytes : have;
+    if (part)
+        memcpy(to, pair->in + pair->in_at, part);
+    pair->in_at += part;
+    return part;
+}
+
+/* What has been read. */
+static horon_status_t digest(struct horon_gloo_pair *pair)
+{
+    horon_status_t status = HORON_OK;
+    while (status == HORON_OK) {
+        if (in_payload(pair)) {
+            const size_t part = take_in(pair, pair->payload, pair->payload_left);
+            pair->payload_left -= part;
+            pair->payload = pair->payload ? pair->payload + part : NULL;
+            if (pair->payload_left > 0)
+                return HORON_OK;
+            status = end_payload(pair);
+            continue;
+        }
+        uint8_t head[HORON_GLOO_FRAME_BYTES];
+        struct horon_gloo_frame frame;
+        if (pair->in_end - pair->in_at < sizeof head)
+            return HORON_OK;
+        (void)take_in(pair, head, sizeof head);
+        status = horon_gloo_frame_decode(head, &frame) ? on_frame(pair, &frame) : HORON_ERR_PROTO;
+    }
+    return status;
+}
+
+/* The rest of a payload to its place, and what is behind it. */
+static horon_status_t read_some(struct horon_gloo_pair *pair, bool *all_out,
+                                struct horon_error *error)
+{
+    struct iovec vector[2];
+    int count = 0;
+    size_t got = 0;
+    memmove(pair->in, pair->in + pair->in_at, pair->in_end - pair->in_at);
+    pair->in_end -= pair->in_at;
+    pair->in_at = 0;
+    const size_t direct = in_payload(pair) ? pair->payload_left : 0;
+    assert(!direct || pair->in_end == 0);
+    count = add_piece(vector, count, pair->payload, direct, 0);
+    count = add_piece(vector, count, pair->in, sizeof pair->in, pair->in_end);
+    const size_t asked = horon_link_vector_bytes(vector, count);
+    const horon_status_t status = pair->link->ops->recv(pair->link, vector, count, &got, error);
+    if (status != HORON_OK)
+        return status;
+    const size_t part = got < direct ? got : direct;
+    pair->payload_left -= part;
+    if (part)
+        pair->payload += part;
+    pair->in_end += got - part;
+    *all_out = got < asked;
+    return HORON_OK;
+}
+
+static horon_status_t read_in(struct horon_gloo_pair *pair, bool *moved_out,
+                              struct horon_error *error)
+{
+    horon_status_t status = HORON_OK;
+    bool all = false;
+    for (int i = 0; i < READS_MAX && status == HORON_OK && !all; i++) {
+        status = read_some(pair, &all, error);
+        if (status != HORON_OK)
+            break;
+        *moved_out = true;
+        status = digest(pair);
+        if (status == HORON_ERR_MEMORY)
+            return horon_error_set(error, status, "sent what there is no memory for");
+        if (status != HORON_OK)
+            return horon_error_set(error, status,
+                                   "sent what Gloo's protocol forbids (is it a Gloo peer, and do "
+                                   "all ranks make the same calls with the same sizes?)");
+    }
+    return status == HORON_AGAIN ? HORON_OK : status;
+}
+
+/* A peer that has done its part may leave while others still do theirs: that it is gone fails what
+ * waits for it, and nothing else. */
+static bool waits(const struct horon_gloo_pair *pair)
+{
+    return pair->waiting.first || pair->ready.first || pair->awaited.first || pair->into ||
+           pair->into_early;
+}
+
+const struct horon_error *horon_gloo_pair_end(const struct horon_gloo_pair *pair)
+{
+    return pair->end.status == HORON_OK ? NULL : &pair->end;
+}
+
+horon_status_t horon_gloo_pair_move(struct horon_gloo_pair *pair, bool *moved_out,
+                                    struct horon_error *error)
+{
+    if (pair->end.status == HORON_OK) {
+        struct horon_error unwritten = {0};
+        const horon_status_t written = write_out(pair, moved_out, &unwritten);
+        horon_status_t status = read_in(pair, moved_out, &pair->end); /* what came before the end */
+        if (status == HORON_OK && written != HORON_OK)
+            pair->end = unwritten;
+        else if (status == HORON_OK)
+            status = write_out(pair, moved_out, &pair->end); /* what that asks for */
+        if (pair->end.status == HORON_OK)
+            return HORON_OK;
+        *moved_out = true;
+    }
+    if (pair->end.status == HORON_ERR_PEER_LOST && !waits(pair))
+        return HORON_OK;
+    *error = pair->end;
+    return pair->end.status;
+}
