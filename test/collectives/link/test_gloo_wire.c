@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pairs of Gloo's wire: the bytes, in any cut, and what a peer must not send. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "link/gloo_wire.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FRAME HORON_GLOO_FRAME_BYTES
+
+/* A link whose other end is the test. */
+struct memory_link {
+    struct horon_link base;
+    uint8_t in[1 << 16], out[1 << 16];
+    size_t in_at, in_end, out_end;
+    size_t cut; /* bytes that one call moves at most */
+    bool over;
+};
+
+static struct memory_link *memory_of(struct horon_link *link)
+{
+    return (struct memory_link *)(void *)link;
+}
+
+static horon_status_t memory_send(struct horon_link *link, const struct iovec *vector, int count,
+                                  size_t *sent_bytes_out, struct horon_error *error)
+{
+    struct memory_link *memory = memory_of(link);
+    (void)count, (void)error;
+    const size_t part = vector[0].iov_len < memory->cut ? vector[0].iov_len : memory->cut;
+    assert_true(memory->out_end + part <= sizeof memory->out);
+    memcpy(memory->out + memory->out_end, vector[0].iov_base, part);
+    memory->out_end += part;
+    *sent_bytes_out = part;
+    return HORON_OK;
+}
+
+static horon_status_t memory_recv(struct horon_link *link, const struct iovec *vector, int count,
+                                  size_t *got_bytes_out, struct horon_error *error)
+{
+    struct memory_link *memory = memory_of(link);
+    size_t part = memory->in_end - memory->in_at;
+    (void)count;
+    part = part < vector[0].iov_len ? part : vector[0].iov_len;
+    part = part < memory->cut ? part : memory->cut;
+    if (part == 0)
+        return memory->over ? horon_link_ended("closed", error) : HORON_AGAIN;
+    memcpy(vector[0].iov_base, memory->in + memory->in_at, part);
+    memory->in_at += part;
+    *got_bytes_out = part;
+    return HORON_OK;
+}
+
+static void memory_destroy(struct horon_link *link)
+{
+    (void)link;
+}
+
+static const struct horon_link_ops memory_ops = {
+    .name = "memory", .send = memory_send, .recv = memory_recv, .destroy = memory_destroy};
+
+static struct memory_link memory;
+static struct horon_gloo_pair *pair;
+
+static void open_pair(bool native, size_t cut)
+{
+    memset(&memory, 0, sizeof memory);
+    memory.base.ops = &memory_ops;
+    memory.cut = cut;
+    assert_int_equal(horon_gloo_pair_create(&memory.base, native, &pair), HORON_OK);
+}
+
+static void come(uint64_t code, uint64_t slot, uint64_t length)
+{
+    const struct horon_gloo_frame frame = {.code = code, .slot = slot, .length = length};
+    horon_gloo_frame_encode(&frame, memory.in + memory.in_end);
+    memory.in_end += FRAME;
+}
+
+static void come_data(const void *data, size_t bytes)
+{
+    memcpy(memory.in + memory.in_end, data, bytes);
+    memory.in_end += bytes;
+}
+
+/* Until nothing more goes: a call does a bounded amount. */
+static horon_status_t move(void)
+{
+    struct horon_error error = {0};
+    horon_status_t status = HORON_OK;
+    for (bool moved = true; moved && status == HORON_OK;) {
+        moved = false;
+        status = horon_gloo_pair_move(pair, &moved, &error);
+    }
+    assert_true(status == HORON_OK || error.text[0]);
+    return status;
+}
+
+static void expect(size_t at, uint64_t code, uint64_t slot, uint64_t length)
+{
+    struct horon_gloo_frame frame;
+    assert_true(memory.out_end >= at + FRAME);
+    assert_true(horon_gloo_frame_decode(memory.out + at, &frame));
+    assert_int_equal(frame.code, code);
+    assert_int_equal(frame.slot, slot);
+    assert_int_equal(frame.length, length);
+}
+
+static void test_gloo_frame_has_these_bytes(void **state)
+{
+    const struct horon_gloo_frame frame = {
+        .code = HORON_GLOO_SEND, .slot = UINT64_C(0x0400000005000000), .length = 3};
+    const uint8_t golden[FRAME] = {51, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0,
+                                   0,  0, 0, 5, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0,
+                                   3,  0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+    uint8_t bytes[FRAME];
+    (void)state;
+    horon_gloo_frame_encode(&frame, bytes);
+    assert_memory_equal(bytes, golden, sizeof golden);
+}
+
+/* Cuts of all lengths up to a frame and a bit. */
+#define FOR_CUTS(cut) for (size_t cut = 1; cut < FRAME + 9; cut++)
+
+static void test_gloo_send_waits_for_its_credit(void **state)
+{
+    (void)state;
+    FOR_CUTS(cut)
+    {
+        struct horon_gloo_message message = {.slot = 7, .data = "abc", .bytes = 3};
+        open_pair(false, cut);
+        assert_int_equal(horon_gloo_pair_send(pair, &message), HORON_OK);
+        assert_int_equal(move(), HORON_OK);
+        assert_int_equal(memory.out_end, FRAME);
+        expect(0, HORON_GLOO_SEND_READY, 7, 3);
+        come(HORON_GLOO_RECV_READY, 8, 3); /* another slot's */
+        assert_int_equal(move(), HORON_OK);
+        assert_false(message.done);
+        come(HORON_GLOO_RECV_READY, 7, 3);
+        assert_int_equal(move(), HORON_OK);
+        assert_true(message.done);
+        assert_int_equal(memory.out_end, 2 * FRAME + 3);
+        expect(FRAME, HORON_GLOO_SEND, 7, 3);
+        assert_memory_equal(memory.out + 2 * FRAME, "abc", 3);
+        horon_gloo_pair_destroy(pair);
+    }
+}
+
+static void test_gloo_credit_may_come_first(void **state)
+{
+    struct horon_gloo_message message = {.slot = 7, .data = "abc", .bytes = 3};
+    (void)state;
+    open_pair(false, 1000);
+    come(HORON_GLOO_RECV_READY, 7, 3);
+    assert_int_equal(move(), HORON_OK);
+    assert_int_equal(horon_gloo_pair_send(pair, &message), HORON_OK);
+    assert_int_equal(move(), HORON_OK);
+    assert_true(message.done);
+    expect(0, HORON_GLOO_SEND_READY, 7, 3);
+    expect(FRAME, HORON_GLOO_SEND, 7, 3);
+    horon_gloo_pair_destroy(pair);
+}
+
+static void test_gloo_recv_gives_a_credit_and_takes_what_comes(void **state)
+{
+    (void)state;
+    FOR_CUTS(cut)
+    {
+        char room[8] = "";
+        size_t bytes = 0;
+        struct horon_gloo_message message = {.slot = 9, .data = room, .bytes = sizeof room};
+        open_pair(false, cut);
+        assert_false(horon_gloo_pair_announced(pair, 9, &bytes));
+        come(HORON_GLOO_SEND_READY, 9, 5);
+        come(77, 9, 0); /* nobody knows it */
+        assert_int_equal(move(), HORON_OK);
+        assert_true(horon_gloo_pair_announced(pair, 9, &bytes));
+        assert_int_equal(bytes, 5);
+        assert_int_equal(horon_gloo_pair_recv(pair, &message), HORON_OK);
+        assert_int_equal(move(), HORON_OK);
+        expect(0, HORON_GLOO_RECV_READY, 9, sizeof room);
+        come(HORON_GLOO_SEND, 9, 5);
+        come_data("hello", 5);
+        assert_int_equal(move(), HORON_OK);
+        assert_true(message.done);
+        assert_int_equal(message.got, 5);
+        assert_string_equal(room, "hello");
+        assert_false(horon_gloo_pair_announced(pair, 9, &bytes));
+        horon_gloo_pair_destroy(pair);
+    }
+}
+
+static void test_gloo_horons_spare_each_other_credits(void **state)
+{
+    (void)state;
+    FOR_CUTS(cut)
+    {
+        char room[4] = "";
+        struct horon_gloo_message out = {.slot = 1, .data = "xyz", .bytes = 3};
+        struct horon_gloo_message in = {.slot = 1, .data = room, .bytes = 3};
+        size_t bytes = 0;
+        open_pair(true, cut);
+        come(HORON_GLOO_HELLO, 0, 0);
+        come(HORON_GLOO_EAGER, 1, 3); /* before anybody awaits it */
+        come_data("abc", 3);
+        assert_int_equal(move(), HORON_OK);
+        expect(0, HORON_GLOO_HELLO, 0, 0);
+        assert_true(horon_gloo_pair_is_native(pair));
+        assert_true(horon_gloo_pair_announced(pair, 1, &bytes));
+        assert_int_equal(bytes, 3);
+        assert_int_equal(horon_gloo_pair_recv(pair, &in), HORON_OK);
+        assert_true(in.done);
+        assert_string_equal(room, "abc");
+        assert_int_equal(horon_gloo_pair_send(pair, &out), HORON_OK);
+        assert_int_equal(move(), HORON_OK);
+        assert_true(out.done);
+        assert_int_equal(memory.out_end, 2 * FRAME + 3);
+        expect(FRAME, HORON_GLOO_EAGER, 1, 3);
+        horon_gloo_pair_destroy(pair);
+    }
+}
+
+/* What was announced before the other end was known to be a horon goes first, and so does what is
+ * behind it on its slot. */
+static void test_gloo_order_holds_when_the_other_end_turns_out_a_horon(void **state)
+{
+    struct horon_gloo_message first = {.slot = 1, .data = "1", .bytes = 1};
+    struct horon_gloo_message second = {.slot = 1, .data = "2", .bytes = 1};
+    struct horon_gloo_message other = {.slot = 2, .data = "3", .bytes = 1};
+    (void)state;
+    open_pair(true, 1000);
+    assert_int_equal(horon_gloo_pair_send(pair, &first), HORON_OK);
+    come(HORON_GLOO_HELLO, 0, 0);
+    assert_int_equal(move(), HORON_OK);
+    assert_int_equal(horon_gloo_pair_send(pair, &second), HORON_OK);
+    assert_int_equal(horon_gloo_pair_send(pair, &other), HORON_OK);
+    assert_int_equal(move(), HORON_OK);
+    assert_false(first.done || second.done);
+    assert_true(other.done);
+    come(HORON_GLOO_RECV_READY, 1, 1);
+    come(HORON_GLOO_RECV_READY, 1, 1);
+    assert_int_equal(move(), HORON_OK);
+    assert_true(first.done);
+    assert_true(second.done);
+    assert_memory_equal(memory.out + memory.out_end - FRAME - 2, "1", 1);
+    assert_memory_equal(memory.out + memory.out_end - 1, "2", 1);
+    horon_gloo_pair_destroy(pair);
+}
+
+static void expect_refusal(void)
+{
+    assert_int_equal(move(), HORON_ERR_PROTO);
+    horon_gloo_pair_destroy(pair);
+}
+
+static void test_gloo_what_a_peer_must_not_send_breaks_the_pair(void **state)
+{
+    char room[2];
+    struct horon_gloo_message in = {.slot = 1, .data = room, .bytes = sizeof room};
+    (void)state;
+    open_pair(false, 1000); /* nobody awaits it */
+    come(HORON_GLOO_SEND, 1, 0);
+    expect_refusal();
+    open_pair(false, 1000); /* longer than the room */
+    assert_int_equal(horon_gloo_pair_recv(pair, &in), HORON_OK);
+    come(HORON_GLOO_SEND, 1, 3);
+    expect_refusal();
+    open_pair(true, 1000); /* of a horon, but it has not said so */
+    come(HORON_GLOO_EAGER, 1, 0);
+    expect_refusal();
+    open_pair(true, 1000); /* beyond the window */
+    come(HORON_GLOO_HELLO, 0, 0);
+    come(HORON_GLOO_EAGER, 1, HORON_GLOO_WINDOW_BYTES + 1);
+    expect_refusal();
+    open_pair(true, 1000); /* more than there is to give back */
+    come(HORON_GLOO_HELLO, 0, 0);
+    come(HORON_GLOO_TAKEN, 0, 1);
+    expect_refusal();
+    open_pair(true, 1000); /* nothing was asked */
+    come(HORON_GLOO_HELLO, 0, 0);
+    come(HORON_GLOO_GRANT, 1, 1);
+    expect_refusal();
+    open_pair(false, 1000); /* to memory that is not registered */
+    come(HORON_GLOO_SEND_BUFFER, 1, 0);
+    expect_refusal();
+    open_pair(false, 1000); /* lengths that do not agree */
+    come(HORON_GLOO_RECV_READY, 1, 1);
+    memory.in[0] = 49;
+    expect_refusal();
+}
+
+static void test_gloo_peer_that_closes_is_lost(void **state)
+{
+    struct horon_gloo_message message = {.slot = 1};
+    (void)state;
+    open_pair(true, 1000);
+    memory.over = true;
+    assert_int_equal(move(), HORON_OK); /* nobody waits for it */
+    assert_non_null(horon_gloo_pair_end(pair));
+    assert_int_equal(horon_gloo_pair_recv(pair, &message), HORON_OK);
+    assert_int_equal(move(), HORON_ERR_PEER_LOST);
+    horon_gloo_pair_destroy(pair);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gloo_frame_has_these_bytes),
+        cmocka_unit_test(test_gloo_send_waits_for_its_credit),
+        cmocka_unit_test(test_gloo_credit_may_come_first),
+        cmocka_unit_test(test_gloo_recv_gives_a_credit_and_takes_what_comes),
+        cmocka_unit_test(test_gloo_horons_spare_each_other_credits),
+        cmocka_unit_test(test_gloo_order_holds_when_the_other_end_turns_out_a_horon),
+        cmocka_unit_test(test_gloo_what_a_peer_must_not_send_breaks_the_pair),
+        cmocka_unit_test(test_gloo_peer_that_closes_is_lost),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
