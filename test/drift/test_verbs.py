@@ -22,6 +22,9 @@ ORDINARY = {
 }
 # (file or folder, verb or "" for all of them): why it may be named there.
 EXEMPT = {
+    ("collectives/backend/gloo_plan.c", ""): "Gloo's schedules, which are of its own verbs",
+    ("collectives/backend/gloo_plan.h", ""): "likewise",
+    ("collectives/backend/gloo_run.c", ""): "which of those schedules an operation has",
     ("runtime/base/config.c", ""): "the texts of settings tell users which verbs they concern",
     ("collectives/channel_state.h", ""): "it declares what the table in channel.c points to",
     ("collectives/woven.c", "allreduce"): "it is a part of allreduce.c: the one on a single host",
