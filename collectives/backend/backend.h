@@ -53,6 +53,10 @@ struct horon_backend_settings {
     bool mpi_serialized;     /* the program makes no calls of MPI as long as the context is there */
     const char *launcher;    /* of this process, as boot names it; NULL: none */
     int launched;            /* ranks that it started */
+    /* [launched] links to Gloo's ranks, NULL for this one: the backend gloo takes them, and leaves
+     * NULL; what it has not taken is the caller's. NULL: there are none */
+    struct horon_link **gloo_links;
+    bool gloo_native; /* two horons speak better than Gloo to each other (link/gloo_wire.h) */
 };
 
 struct horon_backend {
@@ -159,9 +163,13 @@ struct horon_backend {
 extern const struct horon_backend horon_backend_native;
 /** MPI, found at run time. */
 extern const struct horon_backend horon_backend_mpi;
+/** Gloo's wire, of a job among Gloo's ranks, which has no other. */
+extern const struct horon_backend horon_backend_gloo;
 
 /** All backends of this build, in order of preference (backends.c). */
 extern const struct horon_backend *const horon_backends[];
 extern const size_t horon_backend_count;
+/** The one of a job among Gloo's ranks. */
+extern const struct horon_backend *const horon_backends_among_gloo[1];
 
 #endif

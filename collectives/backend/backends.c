@@ -8,6 +8,7 @@
 
 const struct horon_backend *const horon_backends[] = {&horon_backend_native, &horon_backend_mpi};
 const size_t horon_backend_count = sizeof horon_backends / sizeof horon_backends[0];
+const struct horon_backend *const horon_backends_among_gloo[] = {&horon_backend_gloo};
 
 /* ---- which, and in what order ---------------------------------------------------------------- */
 
@@ -152,6 +153,14 @@ void horon_backends_close(struct horon_backends *backends, bool in_peace)
     for (size_t i = 0; i < backends->count; i++)
         backends->tables[i]->close(backends->contexts[i], in_peace);
     *backends = (struct horon_backends){0};
+}
+
+bool horon_backends_in_order_only(const struct horon_backends *backends)
+{
+    bool only = true;
+    for (size_t i = 0; i < backends->count && only; i++)
+        only = backends->tables[i]->caps & HORON_BACKEND_IN_ORDER_ONLY;
+    return only;
 }
 
 bool horon_backends_have(const struct horon_backends *backends,

@@ -46,6 +46,8 @@ void horon_backends_close(struct horon_backends *backends, bool in_peace);
 /** Logs that one is not used, and why: @p what goes before it. */
 void horon_backends_unused(const struct horon_backends *backends, const struct horon_log *log,
                            const struct horon_backend *backend, const char *what, const char *why);
+/** Do all take operations in order alone, so that nothing can be negotiated? Thread: any. */
+bool horon_backends_in_order_only(const struct horon_backends *backends);
 /** Does any that is open carry an operation? As their `has`. Thread: any. */
 bool horon_backends_have(const struct horon_backends *backends,
                          const struct horon_signature *agreed);

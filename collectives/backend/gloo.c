@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The backend that stands on Gloo's wire: this rank is one of a full mesh of pairs, whose others
+ * may be Gloo's own, torch's, or horons. It carries a job that has no other links: then it is the
+ * only backend, since a peer that is no horon can agree on nothing. It takes operations in order,
+ * as Gloo's callers make them; the n-th has Gloo's tag n.
+ *
+ * Whatever fails closes all pairs: so the others hear of it, as Gloo's ranks tell each other.
+ * A thread that sleeps is woken by one epoll over all pairs.
+ */
+#include "backend/gloo_state.h"
+
+#include "alloc.h"
+#include "log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#define EVENTS_A_LOOK 16
+
+#define BIT(phase) (1u << HORON_GLOO_##phase)
+void horon_gloo_move_phase(struct horon_gloo_channel *channel, enum horon_gloo_phase to)
+{
+    static const unsigned legal[] = {
+        [HORON_GLOO_IDLE] = BIT(BEGUN),
+        [HORON_GLOO_BEGUN] = BIT(LEARNS) | BIT(MOVES),
+        [HORON_GLOO_LEARNS] = BIT(MOVES),
+        [HORON_GLOO_MOVES] = BIT(IDLE),
+    };
+    assert(legal[channel->phase] & 1u << to);
+    channel->phase = to;
+}
+
+static struct horon_gloo_channel *channel_of(struct horon_backend_channel *base)
+{
+    return (struct horon_gloo_channel *)(void *)base;
+}
+
+static const struct horon_gloo_channel *seen(const struct horon_backend_channel *base)
+{
+    return (const struct horon_gloo_channel *)(const void *)base;
+}
+
+/* ---- the mesh -------------------------------------------------------------------------------- */
+
+static void close_mesh(struct horon_gloo_mesh *mesh)
+{
+    for (int rank = 0; mesh->pairs && rank < mesh->size; rank++) {
+        horon_gloo_pair_destroy(mesh->pairs[rank]);
+        mesh->pairs[rank] = NULL;
+    }
+}
+
+static horon_status_t watch(struct horon_gloo_mesh *mesh, int rank, int how, bool for_room,
+                            struct horon_error *error)
+{
+    struct horon_link *link = horon_gloo_pair_link(mesh->pairs[rank]);
+    struct epoll_event event = {.events = EPOLLIN | (for_room ? EPOLLOUT : 0),
+                                .data.u32 = (uint32_t)rank};
+    mesh->watched_for_room[rank] = for_room;
+    if (epoll_ctl(mesh->epoll_fd, how, link->ops->descriptor(link), &event) == 0)
+        return HORON_OK;
+    return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "a connection cannot be watched");
+}
+
+static horon_status_t open_pair(struct horon_gloo_mesh *mesh, int rank, struct horon_link **link,
+                                bool native, struct horon_error *error)
+{
+    if (!*link)
+        return HORON_OK; /* this rank */
+    horon_status_t status = horon_gloo_pair_create(*link, native, &mesh->pairs[rank]);
+    if (status != HORON_OK)
+        return horon_error_set(error, status, "no memory for a pair");
+    *link = NULL; /* the pair's */
+    status = watch(mesh, rank, EPOLL_CTL_ADD, false, error);
+    bool moved = false;
+    return status == HORON_OK ? horon_gloo_pair_move(mesh->pairs[rank], &moved, error) : status;
+}
+
+static horon_status_t open_mesh(struct horon_gloo_mesh *mesh,
+                                const struct horon_backend_settings *settings,
+                                struct horon_error *error)
+{
+    const int size = settings->launched;
+    horon_status_t status = HORON_OK;
+    mesh->size = size;
+    mesh->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    mesh->pairs = horon_zalloc((size_t)size, sizeof *mesh->pairs);
+    mesh->watched_for_room = horon_zalloc((size_t)size, sizeof *mesh->watched_for_room);
+    if (!mesh->pairs || !mesh->watched_for_room)
+        return HORON_ERR_MEMORY;
+    if (mesh->epoll_fd < 0)
+        return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno,
+                                     "no descriptor to watch connections with");
+    for (int rank = 0; rank < size && status == HORON_OK; rank++)
+        status = open_pair(mesh, rank, &settings->gloo_links[rank], settings->gloo_native, error);
+    return status;
+}
+
+horon_status_t horon_gloo_lost(const struct horon_gloo_channel *channel, int rank,
+                               const struct horon_error *why, struct horon_error *error)
+{
+    horon_error_set(error, why->status, "%s %s", channel->team->rank_names[rank],
+                    why->text[0] ? why->text : "is gone");
+    horon_error_blame(error, why->blame.cause, horon_team_job_rank(channel->team, rank), -1);
+    return why->status;
+}
+
+horon_status_t horon_gloo_mesh_move(struct horon_gloo_channel *channel, int rank, bool *moved_out,
+                                    struct horon_error *error)
+{
+    struct horon_gloo_mesh *mesh = &channel->context->mesh;
+    struct horon_error why;
+    horon_error_clear(&why);
+    horon_status_t status = horon_gloo_pair_move(mesh->pairs[rank], moved_out, &why);
+    if (status != HORON_OK)
+        return horon_gloo_lost(channel, rank, &why, error);
+    const bool wants = horon_gloo_pair_wants_room(mesh->pairs[rank]);
+    return wants == mesh->watched_for_room[rank] ? HORON_OK
+                                                 : watch(mesh, rank, EPOLL_CTL_MOD, wants, error);
+}
+
+/* Whichever pairs can go on. */
+static horon_status_t look(struct horon_gloo_channel *channel, bool *moved_out,
+                           struct horon_error *error)
+{
+    struct epoll_event events[EVENTS_A_LOOK];
+    const int count = epoll_wait(channel->context->mesh.epoll_fd, events, EVENTS_A_LOOK, 0);
+    horon_status_t status = HORON_OK;
+    for (int i = 0; i < count && status == HORON_OK; i++)
+        status = horon_gloo_mesh_move(channel, (int)events[i].data.u32, moved_out, error);
+    return status;
+}
+
+horon_status_t horon_gloo_differs(const struct horon_gloo_channel *channel, int rank,
+                                  uint64_t bytes, uint64_t expected, struct horon_error *error)
+{
+    horon_error_set(error, HORON_ERR_MISMATCH,
+                    "%s sent %llu bytes in %s where %s expects %llu: all ranks must call the same "
+                    "operations in the same order, with the same sizes",
+                    channel->team->rank_names[rank], (unsigned long long)bytes,
+                    horon_verb_name((horon_verb_t)channel->op->agreed.verb),
+                    channel->team->rank_names[channel->team->rank], (unsigned long long)expected);
+    horon_error_blame_both(error, HORON_CAUSE_ORDER,
+                           horon_team_job_rank(channel->team, channel->team->rank),
+                           horon_team_job_rank(channel->team, rank));
+    return HORON_ERR_MISMATCH;
+}
+
+/* ---- of a context ---------------------------------------------------------------------------- */
+
+static void gloo_close(struct horon_backend_context *base, bool in_peace)
+{
+    struct horon_gloo_context *context = (struct horon_gloo_context *)(void *)base;
+    (void)in_peace;
+    if (!context)
+        return;
+    close_mesh(&context->mesh);
+    if (context->mesh.epoll_fd >= 0)
+        close(context->mesh.epoll_fd);
+    horon_free(context->mesh.pairs);
+    horon_free(context->mesh.watched_for_room);
+    horon_free(context);
+}
+
+static horon_status_t gloo_open(const struct horon_backend *backend,
+                                const struct horon_backend_settings *settings,
+                                const struct horon_log *log,
+                                struct horon_backend_context **context_out,
+                                struct horon_error *error)
+{
+    if (!settings->gloo_links)
+        return horon_error_set(error, HORON_ERR_UNSUPPORTED, "HORON_GLOO_STORE is not set");
+    struct horon_gloo_context *context = horon_zalloc(1, sizeof *context);
+    if (!context)
+        return HORON_ERR_MEMORY;
+    context->base = (struct horon_backend_context){.backend = backend, .version = 1};
+    context->log = log;
+    const horon_status_t status = open_mesh(&context->mesh, settings, error);
+    if (status == HORON_OK)
+        *context_out = &context->base;
+    else
+        gloo_close(&context->base, false);
+    return status;
+}
+
+/* ---- the choice ------------------------------------------------------------------------------ */
+
+static bool gloo_usable(const struct horon_backend_context *base, const struct horon_team *team,
+                        char *why, size_t why_bytes)
+{
+    (void)why, (void)why_bytes;
+    return ((const struct horon_gloo_context *)(const void *)base)->mesh.size == team->size;
+}
+
+static bool gloo_has(const struct horon_backend *backend, uint32_t version,
+                     const struct horon_signature *agreed)
+{
+    const struct horon_verb_row *row = horon_verb_of(agreed);
+    (void)backend, (void)version;
+    if (row->paired || agreed->memory == HORON_MEMORY_CUDA)
+        return false;
+    return !horon_verb_reduces(row) ||
+           (agreed->redop <= HORON_PRODUCT &&
+            horon_reduce_supported((horon_dtype_t)agreed->dtype, (horon_redop_t)agreed->redop));
+}
+
+static int gloo_preference(const struct horon_backend *backend,
+                           const struct horon_signature *agreed, uint64_t bytes)
+{
+    (void)backend, (void)agreed, (void)bytes;
+    return 0;
+}
+
+/* ---- of a lane ------------------------------------------------------------------------------- */
+
+static void gloo_destroy(struct horon_backend_channel *base)
+{
+    struct horon_gloo_channel *channel = base ? channel_of(base) : NULL;
+    if (!channel)
+        return;
+    if (channel->phase != HORON_GLOO_IDLE) /* pairs know its messages */
+        close_mesh(&channel->context->mesh);
+    horon_free(channel->rows);
+    horon_free(channel->give_at);
+    horon_free(channel->flights);
+    horon_free(channel->work.at);
+    horon_free(channel->two.at);
+    horon_free(channel);
+}
+
+static horon_status_t gloo_create(struct horon_backend_context *base,
+                                  const struct horon_channel_options *options,
+                                  const struct horon_team *team, struct horon_host *host,
+                                  int device, uint64_t *address,
+                                  struct horon_backend_channel **channel_out)
+{
+    struct horon_gloo_context *context = (struct horon_gloo_context *)(void *)base;
+    const size_t size = (size_t)team->size;
+    struct horon_gloo_channel *channel = horon_zalloc(1, sizeof *channel);
+    (void)options, (void)host, (void)device, (void)address;
+    if (!channel)
+        return HORON_ERR_MEMORY;
+    channel->base.backend = base->backend;
+    channel->context = context;
+    channel->team = team;
+    channel->rows = horon_zalloc(size, sizeof *channel->rows);
+    channel->give_at = horon_zalloc(2 * (size + 1), sizeof *channel->give_at);
+    channel->flights = horon_zalloc(size + 1, sizeof *channel->flights);
+    if (!channel->rows || !channel->give_at || !channel->flights) {
+        gloo_destroy(&channel->base);
+        return HORON_ERR_MEMORY;
+    }
+    channel->take_at = channel->give_at + size + 1;
+    channel->has_descriptor = !context->watched;
+    context->watched = true;
+    *channel_out = &channel->base;
+    return HORON_OK;
+}
+
+static horon_status_t gloo_connect(struct horon_backend_channel *base, const uint64_t *addresses,
+                                   bool *moved_out, struct horon_error *error)
+{
+    (void)base, (void)addresses, (void)moved_out, (void)error;
+    return HORON_OK; /* the mesh was connected before the context was there */
+}
+
+static void gloo_begin(struct horon_backend_channel *base, const struct horon_operation *op)
+{
+    struct horon_gloo_channel *channel = channel_of(base);
+    horon_gloo_move_phase(channel, HORON_GLOO_BEGUN);
+    channel->op = op;
+    channel->element_bytes = horon_dtype_bytes((horon_dtype_t)op->agreed.dtype);
+    channel->tag++;
+    channel->plan.steps = 0;
+}
+
+static horon_status_t gloo_advance(struct horon_backend_channel *base, bool *moved_out,
+                                   struct horon_error *error)
+{
+    struct horon_gloo_channel *channel = channel_of(base);
+    horon_status_t status = HORON_OK;
+    if (channel->phase != HORON_GLOO_BEGUN)
+        status = look(channel, moved_out, error);
+    if (status == HORON_OK)
+        status = horon_gloo_run(channel, moved_out, error);
+    if (status == HORON_OK)
+        horon_gloo_move_phase(channel, HORON_GLOO_IDLE);
+    return status;
+}
+
+/* Nobody touches the operation's memory any more, and its other ranks hear that this one has given
+ * up. */
+static void gloo_abort(struct horon_backend_channel *base)
+{
+    close_mesh(&channel_of(base)->context->mesh);
+}
+
+static bool gloo_waits_for(struct horon_backend_channel *base, int rank)
+{
+    return horon_gloo_awaits(channel_of(base), rank);
+}
+
+static void gloo_explain(const struct horon_backend_channel *base, char *text, size_t text_bytes)
+{
+    const struct horon_gloo_channel *channel = seen(base);
+    text[0] = 0;
+    if (channel->phase == HORON_GLOO_LEARNS)
+        snprintf(text, text_bytes, "ranks tell by Gloo how much they give");
+    else if (channel->phase == HORON_GLOO_MOVES)
+        snprintf(text, text_bytes, "%llu of %llu steps among Gloo's ranks are done",
+                 (unsigned long long)channel->over, (unsigned long long)channel->plan.steps);
+}
+
+/* In place the plan works on memory of the channel. */
+static bool gloo_keeps_inputs(const struct horon_backend_channel *base)
+{
+    (void)base;
+    return true;
+}
+
+static int gloo_descriptor(const struct horon_backend_channel *base)
+{
+    return seen(base)->has_descriptor ? seen(base)->context->mesh.epoll_fd : -1;
+}
+
+static uint64_t gloo_interval_ns(const struct horon_backend_channel *base)
+{
+    (void)base;
+    return 0;
+}
+
+const struct horon_backend horon_backend_gloo = {
+    .name = "gloo",
+    .caps = HORON_BACKEND_ANY_THREAD | HORON_BACKEND_EVERYWHERE | HORON_BACKEND_IN_ORDER_ONLY,
+    .launched_max = 1,
+    .open = gloo_open,
+    .close = gloo_close,
+    .usable = gloo_usable,
+    .has = gloo_has,
+    .preference = gloo_preference,
+    .create = gloo_create,
+    .connect = gloo_connect,
+    .begin = gloo_begin,
+    .advance = gloo_advance,
+    .abort = gloo_abort,
+    .waits_for = gloo_waits_for,
+    .explain = gloo_explain,
+    .keeps_inputs = gloo_keeps_inputs,
+    .descriptor = gloo_descriptor,
+    .interval_ns = gloo_interval_ns,
+    .destroy = gloo_destroy,
+};
