@@ -6,6 +6,7 @@
 #include "context_state.h"
 
 #include "alloc.h"
+#include "boot/gloo/job.h"
 #include "clock.h"
 #include "deaths.h"
 #include "host/failure_file.h"
@@ -219,6 +220,7 @@ static horon_status_t make_engine(struct horon_context *ctx, struct horon_error 
         .topology = &ctx->boot.topology,
         .host = &ctx->host,
         .links = links,
+        .gloo = ctx->boot.gloo,
         .generation = HORON_GENERATION_FIRST,
         .owner = &ctx->owner,
         .now_ns = read_clock,
@@ -231,7 +233,7 @@ static horon_status_t make_engine(struct horon_context *ctx, struct horon_error 
         .ended = request_ended,
         .release = horon_request_unref,
         .finish_later = horon_callback_push,
-        .connect = horon_connect_to,
+        .connect = ctx->boot.gloo ? NULL : horon_connect_to,
         .make_arenas = horon_teams_make_arenas,
         .arg = ctx,
     };
@@ -411,8 +413,8 @@ static horon_status_t join(struct horon_context *ctx, const horon_options_t *opt
     horon_status_t status = horon_fork_register(ctx);
     if (status != HORON_OK)
         return status;
-    status = horon_boot(&ctx->boot, options->rank, options->size, &ctx->config, &caller, &ctx->log,
-                        error);
+    status = (ctx->config.gloo_store[0] ? horon_gloo_boot : horon_boot)(
+        &ctx->boot, options->rank, options->size, &ctx->config, &caller, &ctx->log, error);
     explicit_bzero(ctx->config.job_key, sizeof ctx->config.job_key); /* joining alone needs it */
     horon_thread_forget(); /* only now: interrupted() may have called horon */
     if (status != HORON_OK) {

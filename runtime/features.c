@@ -6,8 +6,8 @@
 
 int32_t horon_feature(const char *name)
 {
-    static const char *const others[] = {"persistent", "in_order", "process_sets", "join",
-                                         "shm",        "tcp",      "timeline",     "mpi"};
+    static const char *const others[] = {"persistent", "in_order", "process_sets", "join", "shm",
+                                         "tcp",        "timeline", "mpi",          "gloo"};
     for (size_t i = 0; name && i < HORON_VERB_COUNT; i++)
         if (strcmp(name, horon_verb_rows[i].name) == 0)
             return 1;

@@ -44,6 +44,30 @@ static const struct horon_config_row rows[] = {
      .doc = "Those of the ranks that were started which are the job, numbered in this order, as in "
             "0,2,4-7 or 0-98:2 (each second one); empty: all. Lists that share no rank are jobs of "
             "their own."},
+    {.name = "GLOO_STORE",
+     .type = HORON_CONFIG_TEXT,
+     .offset = AT(gloo_store),
+     .dflt = "",
+     .doc = "Joins ranks that speak Gloo, which find each other there: file:DIR (Gloo's "
+            "FileStore) or c10d-file:PATH (torch's). Nobody proves anything on such connections."},
+    {.name = "GLOO_PREFIX",
+     .type = HORON_CONFIG_TEXT,
+     .offset = AT(gloo_prefix),
+     .dflt = "",
+     .doc = "Stands before the keys in GLOO_STORE, as that of the other ranks does (PrefixStore)."},
+    {.name = "GLOO_ERA",
+     .type = HORON_CONFIG_WORD,
+     .offset = AT(gloo_era),
+     .dflt = "auto",
+     .choices = "auto e1 e3",
+     .doc = "How the other ranks meet: e1, as Gloo until May 2023, torch until 2.0; e3, as "
+            "Gloo since July 2023, torch since 2.3; auto: e3."},
+    {.name = "GLOO_NATIVE",
+     .type = HORON_CONFIG_BOOL,
+     .offset = AT(gloo_native),
+     .dflt = "1",
+     .doc = "1: two horons among Gloo's ranks spare each other Gloo's credits, by frames that Gloo "
+            "skips; 0: they speak as Gloo does."},
     {.name = "JOB_KEY",
      .type = HORON_CONFIG_TEXT,
      .offset = AT(job_key),

@@ -19,10 +19,17 @@
 enum { HORON_JOIN_AVERAGE_ALL, HORON_JOIN_AVERAGE_GIVEN };
 
 /** The values of one context. Filled by horon_config_load(); then read only. */
+/** Of GLOO_ERA, in the order of its choices. */
+enum horon_gloo_era_choice { HORON_GLOO_AUTO, HORON_GLOO_E1, HORON_GLOO_E3 };
+
 struct horon_config {
     int64_t log_level; /* horon_log_level_t */
     char store[HORON_CONFIG_TEXT_BYTES];
     char ranks[HORON_CONFIG_TEXT_BYTES];
+    char gloo_store[HORON_CONFIG_TEXT_BYTES];
+    char gloo_prefix[HORON_CONFIG_TEXT_BYTES];
+    int64_t gloo_era; /* enum horon_gloo_era_choice */
+    int64_t gloo_native;
     char job_key[HORON_CONFIG_TEXT_BYTES];
     char job_key_file[HORON_CONFIG_TEXT_BYTES];
     char failure_file[HORON_CONFIG_TEXT_BYTES];

@@ -42,8 +42,8 @@ struct horon_engine_options {
     struct horon_host *host;               /* likewise */
     /* [size] link to each rank or NULL; the engine's from creation on, also if that fails */
     struct horon_link **links;
-    /* Watches the links that have descriptors; outlives the engine. NULL: each is tried at each
-     * turn. */
+    bool gloo; /* they lead to Gloo's ranks: its backend has them, and no other is there */
+    /* Watches links that have descriptors; outlives the engine. NULL: each turn tries each. */
     struct horon_poller *poller;
     /* [backend_count] what may carry operations, in order of preference; NULL: those of this build
      * that the settings name */

@@ -20,6 +20,7 @@ BOOT = "test/runtime/boot/test_boot.c"
 BOOT_FAIL = "test/runtime/boot/test_boot_fail.c"
 ENGINE = "test/runtime/engine/test_options.c"
 CONTEXT = "test/multi/test_options.c"
+GLOO = "test/multi/test_gloo.c"
 SETS = "test/multi/test_process_sets.c"
 PROOFS = {
     "LOG_LEVEL": (CONTEXT, "test_options_log_level_passes_what_is_as_important"),
@@ -53,6 +54,10 @@ PROOFS = {
         "test_world_backends_without_the_tree_get_no_sums_if_deterministic",
     ),
     "BACKEND": ("test/mpi/test_backend.py", "test_results_of_every_verb_are_right"),
+    "GLOO_STORE": (GLOO, "test_gloo_store_prefix_era_and_native_make_a_job"),
+    "GLOO_PREFIX": (GLOO, "test_gloo_store_prefix_era_and_native_make_a_job"),
+    "GLOO_ERA": (GLOO, "test_gloo_store_prefix_era_and_native_make_a_job"),
+    "GLOO_NATIVE": (GLOO, "test_gloo_store_prefix_era_and_native_make_a_job"),
     "MPI_SERIALIZED": (
         "test/mpi/test_backend.py",
         "test_a_program_that_begins_mpi_for_one_thread_at_a_time",

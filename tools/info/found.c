@@ -259,7 +259,7 @@ void horon_found_backend(struct horon_found *found, const char *name)
             add_unused(found, &library);
     } else {
         add(found,
-            found->yes ? "of horon %s, which needs no library" : "horon %s does not speak it",
+            "horon %s speaks its wire, as e1 and e3, which needs no library; with HORON_GLOO_STORE",
             horon_version());
     }
 }

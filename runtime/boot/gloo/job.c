@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A rank among Gloo's ranks first joins a job of its own, alone, for the memory and descriptors
+ * that a context needs; then it connects with the others, and the tables of that job become those
+ * of all ranks. What they would tell of themselves, Gloo does not say: they are called by the
+ * addresses of their connections, and each is on a host of its own.
+ */
+#include "boot/gloo/job.h"
+
+#include "alloc.h"
+#include "boot/gloo/mesh.h"
+#include "boot/identity/identity.h"
+#include "clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static enum horon_gloo_era era_of(const struct horon_config *config)
+{
+    if (config->gloo_era == HORON_GLOO_AUTO)
+        return strncmp(config->gloo_store, "http://", 7) == 0 ? HORON_GLOO_ERA_1 : HORON_GLOO_ERA_3;
+    return config->gloo_era == HORON_GLOO_E1 ? HORON_GLOO_ERA_1 : HORON_GLOO_ERA_3;
+}
+
+static horon_status_t connect_all(struct horon_boot *boot, const struct horon_identity *id,
+                                  const struct horon_config *config,
+                                  const struct horon_boot_caller *caller, struct horon_log *log,
+                                  int *sockets, struct horon_error *error)
+{
+    const uint64_t deadline_ns = horon_clock_deadline(horon_clock_ns(), config->start_timeout_ms);
+    struct horon_gloo_store *store = NULL;
+    const struct horon_gloo_store_options options = {.url = config->gloo_store,
+                                                     .prefix = config->gloo_prefix,
+                                                     .rank = id->rank,
+                                                     .size = id->size,
+                                                     .fds = &boot->fds,
+                                                     .log = log,
+                                                     .wait = {.deadline_ns = deadline_ns,
+                                                              .interrupted = caller->interrupted,
+                                                              .arg = caller->interrupted_arg}};
+    horon_status_t status = horon_gloo_store_open(&options, &store, error);
+    if (status != HORON_OK)
+        return status;
+    const struct horon_gloo_mesh_options mesh = {.store = store,
+                                                 .rank = id->rank,
+                                                 .size = id->size,
+                                                 .era = era_of(config),
+                                                 .interfaces = config->interfaces,
+                                                 .timeout_ms = config->start_timeout_ms,
+                                                 .interrupted = caller->interrupted,
+                                                 .interrupted_arg = caller->interrupted_arg,
+                                                 .fds = &boot->fds,
+                                                 .log = log};
+    status = horon_gloo_mesh_connect(&mesh, sockets, error);
+    horon_gloo_store_destroy(store);
+    return status;
+}
+
+/* Each rank is the only one of its host. */
+static horon_status_t make_topology(const struct horon_identity *id, char (*names)[64],
+                                    struct horon_topology *topology, struct horon_error *error)
+{
+    int *leaders = horon_zalloc((size_t)id->size, sizeof *leaders);
+    if (!leaders)
+        return HORON_ERR_MEMORY;
+    for (int rank = 0; rank < id->size; rank++)
+        leaders[rank] = rank;
+    const horon_status_t status =
+        horon_topology_init(topology, id->rank, id->size, leaders, (const char(*)[64])names, error);
+    horon_free(leaders);
+    return status;
+}
+
+static void name_ranks(const struct horon_identity *id, const int *sockets, const char *own,
+                       char (*names)[64])
+{
+    for (int rank = 0; rank < id->size; rank++) {
+        char text[HORON_ADDRESS_TEXT_BYTES];
+        if (rank == id->rank)
+            snprintf(names[rank], sizeof names[rank], "%.63s", own);
+        else
+            snprintf(names[rank], sizeof names[rank], "%.63s",
+                     horon_address_end_text(sockets[rank], true, text));
+    }
+}
+
+/* @param sockets taken over on OK */
+static horon_status_t take_ranks(struct horon_boot *boot, const struct horon_identity *id,
+                                 const int *sockets, struct horon_error *error)
+{
+    const size_t size = (size_t)id->size;
+    struct horon_topology topology = {0};
+    struct horon_proven *proven = horon_zalloc(size, sizeof *proven);
+    struct horon_profile *profiles = horon_zalloc(size, sizeof *profiles);
+    char(*names)[64] = horon_zalloc(size, sizeof *names);
+    horon_status_t status = HORON_ERR_MEMORY;
+    if (!proven || !profiles || !names)
+        goto done;
+    name_ranks(id, sockets, boot->profiles[0].name, names);
+    status = make_topology(id, names, &topology, error);
+    if (status != HORON_OK)
+        goto done;
+    profiles[id->rank] = boot->profiles[0];
+    for (size_t rank = 0; rank < size; rank++) {
+        proven[rank].fd = sockets[rank];
+        memcpy(profiles[rank].name, names[rank], sizeof names[rank]);
+    }
+    horon_topology_deinit(&boot->topology);
+    boot->topology = topology;
+    horon_free(boot->proven);
+    horon_free(boot->profiles);
+    boot->proven = proven;
+    boot->profiles = profiles;
+    boot->gloo = true;
+    proven = NULL;
+    profiles = NULL;
+done:
+    horon_free(proven);
+    horon_free(profiles);
+    horon_free(names);
+    return status;
+}
+
+static horon_status_t join(struct horon_boot *boot, const struct horon_identity *id,
+                           const struct horon_config *config,
+                           const struct horon_boot_caller *caller, struct horon_log *log,
+                           struct horon_error *error)
+{
+    int *sockets = horon_alloc((size_t)id->size * sizeof *sockets);
+    if (!sockets)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory to join %d ranks", id->size);
+    for (int rank = 0; rank < id->size; rank++)
+        sockets[rank] = -1;
+    horon_status_t status = connect_all(boot, id, config, caller, log, sockets, error);
+    if (status == HORON_OK)
+        status = take_ranks(boot, id, sockets, error);
+    for (int rank = 0; rank < id->size && status != HORON_OK; rank++)
+        horon_fd_close(&sockets[rank]);
+    horon_free(sockets);
+    return status;
+}
+
+horon_status_t horon_gloo_boot(struct horon_boot *boot, int rank, int size,
+                               const struct horon_config *config,
+                               const struct horon_boot_caller *caller, struct horon_log *log,
+                               struct horon_error *error)
+{
+    struct horon_identity id;
+    horon_status_t status = horon_identity_find(&id, rank, size, config->gloo_store, getenv, error);
+    if (status == HORON_OK)
+        status = horon_boot(boot, 0, 1, config, caller, log, error);
+    if (status != HORON_OK)
+        return status;
+    log->rank = id.rank;
+    HORON_LOG_WARN(log,
+                   "rank %d joins ranks of Gloo by %s: nobody proves anything there, and nothing "
+                   "is protected; set HORON_INTERFACES to a network that you trust",
+                   id.rank, config->gloo_store);
+    status = join(boot, &id, config, caller, log, error);
+    if (status != HORON_OK)
+        horon_boot_deinit(boot);
+    return status;
+}

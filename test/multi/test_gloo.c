@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Contexts among Gloo's ranks, all of which are horons here, each in a thread of its own; beside
+ * Gloo itself they are in test/gloo.
+ */
+#undef NDEBUG
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <assert.h>
+#include <dirent.h>
+#include <horon/horon.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define RANKS_MAX 3
+#define COUNT 1001
+
+struct rank {
+    pthread_t thread;
+    const char *settings[8];
+    int rank, size;
+    void (*run)(struct rank *rank);
+    horon_context_t *ctx;
+    horon_status_t created;
+    char why[HORON_ERROR_TEXT_BYTES];
+};
+
+static char folder[] = "/tmp/horon-test-gloo-XXXXXX";
+static char store[64];
+
+static void *rank_thread(void *arg)
+{
+    struct rank *rank = arg;
+    horon_options_t options = HORON_OPTIONS_INIT;
+    options.rank = rank->rank;
+    options.size = rank->size;
+    options.settings = rank->settings;
+    rank->created = horon_context_create(&options, &rank->ctx, rank->why, sizeof rank->why);
+    if (rank->created == HORON_OK) {
+        rank->run(rank);
+        horon_context_destroy(rank->ctx);
+    }
+    return NULL;
+}
+
+static void start(struct rank *ranks, int present, int size, void (*run)(struct rank *rank),
+                  const char *const *settings)
+{
+    for (int i = 0; i < present; i++) {
+        ranks[i] = (struct rank){.rank = i, .size = size, .run = run};
+        ranks[i].settings[0] = store;
+        for (int s = 0; settings[s]; s++)
+            ranks[i].settings[s + 1] = settings[s];
+        assert(!pthread_create(&ranks[i].thread, NULL, rank_thread, &ranks[i]));
+    }
+}
+
+static void end(struct rank *ranks, int present)
+{
+    for (int i = 0; i < present; i++)
+        pthread_join(ranks[i].thread, NULL);
+}
+
+static void expect_created(const struct rank *ranks, int present)
+{
+    for (int i = 0; i < present; i++)
+        if (ranks[i].created != HORON_OK)
+            fail_msg("rank %d: %s", i, ranks[i].why);
+}
+
+static int open_folder(void **state)
+{
+    (void)state;
+    assert(mkdtemp(folder));
+    snprintf(store, sizeof store, "GLOO_STORE=file:%s", folder);
+    return 0;
+}
+
+static int close_folder(void **state)
+{
+    DIR *files = opendir(folder);
+    char path[512];
+    (void)state;
+    for (const struct dirent *file; (file = readdir(files));) {
+        snprintf(path, sizeof path, "%s/%s", folder, file->d_name);
+        (void)unlink(path);
+    }
+    closedir(files);
+    rmdir(folder);
+    return 0;
+}
+
+static horon_descriptor_t in_order(horon_verb_t verb, const void *src, void *dst, uint64_t count)
+{
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = verb;
+    desc.dtype = HORON_FLOAT32;
+    desc.flags = HORON_IN_ORDER;
+    desc.src = src;
+    desc.dst = dst;
+    desc.count = count;
+    return desc;
+}
+
+static void expect(struct rank *rank, const horon_descriptor_t *desc)
+{
+    char why[HORON_ERROR_TEXT_BYTES];
+    if (horon_run(rank->ctx, desc, -1, why, sizeof why) != HORON_OK) {
+        fprintf(stderr, "rank %d: %s\n", rank->rank, why);
+        abort();
+    }
+}
+
+/* Sums, in place, averages, scaled; and what follows each other at once. */
+static void add_up(struct rank *rank)
+{
+    static const float third = 1.0f;
+    float in[COUNT], out[COUNT], sum = 0;
+    assert(horon_rank(rank->ctx) == rank->rank);
+    assert(horon_size(rank->ctx) == rank->size);
+    for (int r = 0; r < rank->size; r++)
+        sum += (float)(r + 1) * third;
+    for (int round = 0; round < 5; round++) {
+        for (int i = 0; i < COUNT; i++)
+            in[i] = (float)(rank->rank + 1);
+        horon_descriptor_t desc = in_order(HORON_ALLREDUCE, in, out, COUNT);
+        expect(rank, &desc);
+        assert(out[0] == sum && out[COUNT - 1] == sum);
+        desc = in_order(HORON_ALLREDUCE, in, in, COUNT);
+        desc.redop = HORON_AVERAGE;
+        desc.postscale = 2;
+        expect(rank, &desc);
+        assert(in[COUNT / 2] == 2 * (sum / (float)rank->size));
+        desc = in_order(HORON_BARRIER, NULL, NULL, 0);
+        expect(rank, &desc);
+    }
+}
+
+static void test_gloo_store_prefix_era_and_native_make_a_job(void **state)
+{
+    static const char *const settings[][4] = {
+        {"GLOO_PREFIX=a", "GLOO_ERA=e1", NULL},
+        {"GLOO_PREFIX=b", "GLOO_ERA=e3", NULL},
+        {"GLOO_PREFIX=c", "GLOO_NATIVE=0", NULL},
+    };
+    struct rank ranks[3][RANKS_MAX];
+    (void)state;
+    for (int job = 0; job < 3; job++) /* of one store, at the same time */
+        start(ranks[job], RANKS_MAX, RANKS_MAX, add_up, settings[job]);
+    for (int job = 0; job < 3; job++) {
+        end(ranks[job], RANKS_MAX);
+        expect_created(ranks[job], RANKS_MAX);
+    }
+}
+
+static void expect_unsupported(const struct rank *rank, horon_status_t status)
+{
+    if (status != HORON_ERR_UNSUPPORTED || !strstr(horon_last_error(rank->ctx), "HORON_IN_ORDER")) {
+        fprintf(stderr, "%d: %s\n", status, horon_last_error(rank->ctx));
+        abort();
+    }
+}
+
+static void try_all(struct rank *rank)
+{
+    float x = 0;
+    int32_t id = 0, first = 0;
+    horon_request_t *request;
+    horon_descriptor_t desc = in_order(HORON_ALLREDUCE, &x, &x, 1);
+    desc.flags = 0;
+    desc.name = "named";
+    expect_unsupported(rank, horon_submit(rank->ctx, &desc, &request));
+    desc = in_order(HORON_SEND, &x, NULL, 1);
+    desc.flags = 0;
+    desc.root = 1 - rank->rank;
+    expect_unsupported(rank, horon_submit(rank->ctx, &desc, &request));
+    expect_unsupported(rank, horon_join(rank->ctx, 0, &request));
+    expect_unsupported(rank, horon_process_set_add(rank->ctx, &first, 1, -1, &id));
+    add_up(rank);
+}
+
+static void test_gloo_what_needs_agreement_is_refused(void **state)
+{
+    static const char *const settings[] = {"GLOO_PREFIX=refused", NULL};
+    struct rank ranks[2];
+    (void)state;
+    start(ranks, 2, 2, try_all, settings);
+    end(ranks, 2);
+    expect_created(ranks, 2);
+}
+
+static void test_gloo_ranks_that_lack_are_named(void **state)
+{
+    static const char *const settings[] = {"GLOO_PREFIX=lack", "START_TIMEOUT=500ms", NULL};
+    struct rank rank;
+    (void)state;
+    start(&rank, 1, 2, add_up, settings);
+    end(&rank, 1);
+    assert_int_equal(rank.created, HORON_ERR_TIMEOUT);
+    if (!strstr(rank.why, "rank 1"))
+        fail_msg("%s", rank.why);
+}
+
+/* Rank 1 leaves after the first operation, and the second one needs it. */
+static void leave_one(struct rank *rank)
+{
+    char why[HORON_ERROR_TEXT_BYTES];
+    float x = 0, y = 0;
+    horon_descriptor_t desc = in_order(HORON_ALLREDUCE, &x, &y, 1);
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    expect(rank, &desc);
+    if (rank->rank == 1)
+        return;
+    assert(horon_run(rank->ctx, &desc, -1, why, sizeof why) == HORON_ERR_PEER_LOST);
+    assert(strstr(why, "rank 1"));
+    assert(horon_last_failure(rank->ctx, &failure) == HORON_OK);
+    assert(failure.rank == 1);
+}
+
+static void test_gloo_rank_that_is_gone_is_named(void **state)
+{
+    static const char *const settings[] = {"GLOO_PREFIX=gone", NULL};
+    struct rank ranks[2];
+    (void)state;
+    start(ranks, 2, 2, leave_one, settings);
+    end(ranks, 2);
+    expect_created(ranks, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gloo_store_prefix_era_and_native_make_a_job),
+        cmocka_unit_test(test_gloo_what_needs_agreement_is_refused),
+        cmocka_unit_test(test_gloo_ranks_that_lack_are_named),
+        cmocka_unit_test(test_gloo_rank_that_is_gone_is_named),
+    };
+    return cmocka_run_group_tests(tests, open_folder, close_folder);
+}
