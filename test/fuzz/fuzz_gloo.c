@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What ranks of Gloo publish in a store, which anybody may write. The first bytes say the era, the
- * ranks and which of them reads. Whatever comes: an address that can be used, or a reason.
+ * What ranks of Gloo publish in a store, which anybody may write; and two clients of a server of
+ * torch's TCPStore. The first byte chooses. Of what is published the next ones say the era, the
+ * ranks and which of them reads: whatever comes, an address that can be used, or a reason. What the
+ * clients say comes in pieces, each after its length: whatever comes, no answer without a request.
  */
 #undef NDEBUG
 
+#include "boot/gloo/c10d_wire.h"
 #include "boot/gloo/published.h"
 
 #include <assert.h>
@@ -40,9 +43,37 @@ static void read_published(const uint8_t *data, size_t bytes)
     free(copy);
 }
 
+static void serve(const uint8_t *data, size_t bytes)
+{
+    struct client {
+        struct horon_c10d_buffer heard, answer;
+        bool valid, closed;
+    } clients[2] = {0};
+    struct horon_c10d_table *table = horon_c10d_table_create();
+    assert(table);
+    while (bytes > 0) {
+        struct client *client = &clients[data[0] % 2];
+        size_t count = data[0] / 2;
+        count = count < bytes - 1 ? count : bytes - 1;
+        if (!client->closed && horon_c10d_buffer_add(&client->heard, data + 1, count))
+            client->closed = horon_c10d_serve_all(table, &client->valid, &client->heard,
+                                                  &client->answer) != HORON_OK;
+        assert(client->valid || client->answer.used == 0);
+        data += 1 + count;
+        bytes -= 1 + count;
+    }
+    for (int i = 0; i < 2; i++) {
+        horon_c10d_buffer_deinit(&clients[i].heard);
+        horon_c10d_buffer_deinit(&clients[i].answer);
+    }
+    horon_c10d_table_destroy(table);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    if (bytes >= HEAD)
-        read_published(data, bytes);
+    if (bytes > 0 && data[0] % 2)
+        serve(data + 1, bytes - 1);
+    else if (bytes >= 1 + HEAD)
+        read_published(data + 1, bytes - 1);
     return 0;
 }
