@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One thread, which polls its listeners and clients: what they say is answered from a table of keys
+ * (c10d_wire.c). A client whose WAIT is not over is asked again whenever a key has changed. One
+ * that says what the protocol forbids, or does not fetch its answers, is closed.
+ */
+#include "boot/gloo/c10d_server.h"
+
+#include "alloc.h"
+#include "boot/connect/listen.h"
+#include "boot/gloo/c10d_wire.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define CLIENTS_MAX 65536
+#define READ_BYTES 65536
+
+struct client {
+    int fd;
+    bool valid, waits; /* has begun as clients do; has a request that is not over */
+    struct horon_c10d_buffer heard, answer;
+};
+
+struct horon_c10d_server {
+    pthread_t thread;
+    int stop_fd;
+    struct horon_listeners listeners;
+    const struct horon_log *log;
+    struct horon_c10d_table *table;
+    struct client *clients;
+    struct pollfd *polls; /* the stop, listeners, clients */
+    int count, room;      /* of clients */
+    int refused;
+    uint8_t bytes[READ_BYTES];
+};
+
+static void close_client(struct client *client)
+{
+    horon_fd_close(&client->fd);
+    horon_c10d_buffer_deinit(&client->heard);
+    horon_c10d_buffer_deinit(&client->answer);
+}
+
+static void refuse(struct horon_c10d_server *server, struct client *client)
+{
+    char text[HORON_ADDRESS_TEXT_BYTES];
+    if (server->refused++ == 0)
+        HORON_LOG_WARN(server->log,
+                       "the TCPStore closes the connection of %s, which says what a client of "
+                       "torch 2 does not, or what is not served",
+                       horon_address_end_text(client->fd, true, text));
+    close_client(client);
+}
+
+/* Sends what can be sent now. @return false: it is gone */
+static bool send_answers(struct client *client)
+{
+    while (client->answer.used > 0) {
+        const ssize_t sent =
+            send(client->fd, client->answer.bytes, client->answer.used, MSG_NOSIGNAL);
+        if (sent < 0)
+            return errno == EAGAIN || errno == EINTR;
+        horon_c10d_buffer_cut(&client->answer, (size_t)sent);
+    }
+    return true;
+}
+
+static void answer(struct horon_c10d_server *server, struct client *client)
+{
+    const horon_status_t status =
+        horon_c10d_serve_all(server->table, &client->valid, &client->heard, &client->answer);
+    if (status != HORON_OK)
+        refuse(server, client);
+    else if (!send_answers(client))
+        close_client(client);
+    else
+        client->waits = client->heard.used > 0;
+}
+
+static void hear(struct horon_c10d_server *server, struct client *client)
+{
+    const ssize_t got = recv(client->fd, server->bytes, sizeof server->bytes, 0);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (got <= 0)
+        close_client(client);
+    else if (!horon_c10d_buffer_add(&client->heard, server->bytes, (size_t)got))
+        refuse(server, client);
+    else
+        answer(server, client);
+}
+
+/* @return false: no memory for more */
+static bool make_room(struct horon_c10d_server *server)
+{
+    if (server->count < server->room)
+        return true;
+    const int room = server->room ? server->room * 2 : 64;
+    if (room > CLIENTS_MAX)
+        return false;
+    struct client *clients = horon_realloc(server->clients, (size_t)room * sizeof *clients);
+    server->clients = clients ? clients : server->clients;
+    const size_t polls = 1 + HORON_ADDRESSES_MAX + 1 + (size_t)room;
+    struct pollfd *grown = horon_realloc(server->polls, polls * sizeof *grown);
+    server->polls = grown ? grown : server->polls;
+    if (clients && grown)
+        server->room = room;
+    return clients && grown;
+}
+
+static void accept_one(struct horon_c10d_server *server, int listener)
+{
+    const int on = 1;
+    struct horon_fds *fds = server->listeners.noted;
+    horon_fds_hold(fds);
+    int fd = horon_fds_note(fds, accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (fd < 0)
+        return;
+    if (!make_room(server)) {
+        horon_fd_close(&fd);
+        return;
+    }
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    server->clients[server->count++] = (struct client){.fd = fd};
+}
+
+static int fill_polls(struct horon_c10d_server *server)
+{
+    int count = 0;
+    server->polls[count++] = (struct pollfd){.fd = server->stop_fd, .events = POLLIN};
+    for (int i = 0; i < server->listeners.count; i++)
+        server->polls[count++] = (struct pollfd){.fd = server->listeners.fds[i], .events = POLLIN};
+    for (int i = 0; i < server->count; i++) {
+        const struct client *client = &server->clients[i];
+        const short out = client->answer.used ? POLLOUT : 0;
+        server->polls[count++] = (struct pollfd){client->fd, (short)(POLLIN | out), 0};
+    }
+    return count;
+}
+
+/* Those that wait may find their keys now; what they say then may be what others wait for. */
+static void wake(struct horon_c10d_server *server)
+{
+    uint64_t seen;
+    do {
+        seen = horon_c10d_table_changes(server->table);
+        for (int i = 0; i < server->count; i++)
+            if (server->clients[i].fd >= 0 && server->clients[i].waits)
+                answer(server, &server->clients[i]);
+    } while (seen != horon_c10d_table_changes(server->table));
+}
+
+static void sweep(struct horon_c10d_server *server)
+{
+    int kept = 0;
+    for (int i = 0; i < server->count; i++)
+        if (server->clients[i].fd >= 0)
+            server->clients[kept++] = server->clients[i];
+    server->count = kept;
+}
+
+static void *run(void *arg)
+{
+    struct horon_c10d_server *server = arg;
+    for (;;) {
+        const int count = fill_polls(server), clients = server->count;
+        const int first = 1 + server->listeners.count;
+        const uint64_t before = horon_c10d_table_changes(server->table);
+        if (poll(server->polls, (nfds_t)count, -1) < 0)
+            continue; /* EINTR cannot be, and no memory may be there again */
+        if (server->polls[0].revents)
+            return NULL;
+        for (int i = 0; i < clients; i++) {
+            struct client *client = &server->clients[i];
+            const short events = server->polls[first + i].revents;
+            if (events & POLLOUT && !send_answers(client))
+                close_client(client);
+            else if (events & ~POLLOUT)
+                hear(server, client);
+        }
+        for (int i = 1; i < first; i++)
+            if (server->polls[i].revents)
+                accept_one(server, server->listeners.fds[i - 1]);
+        if (before != horon_c10d_table_changes(server->table))
+            wake(server);
+        sweep(server);
+    }
+}
+
+static horon_status_t start_thread(struct horon_c10d_server *server, struct horon_error *error)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int why = pthread_create(&server->thread, NULL, run, server);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return why == 0 ? HORON_OK
+                    : horon_error_set_errno(error, HORON_ERR_SYSTEM, why,
+                                            "no thread to serve a TCPStore with");
+}
+
+static void free_server(struct horon_c10d_server *server)
+{
+    for (int i = 0; i < server->count; i++)
+        close_client(&server->clients[i]);
+    horon_listeners_close(&server->listeners, 0);
+    horon_fd_close(&server->stop_fd);
+    horon_c10d_table_destroy(server->table);
+    horon_free(server->clients);
+    horon_free(server->polls);
+    horon_free(server);
+}
+
+horon_status_t horon_c10d_server_start(const struct horon_addresses *at, int port,
+                                       struct horon_fds *fds, const struct horon_log *log,
+                                       struct horon_c10d_server **server_out,
+                                       struct horon_error *error)
+{
+    struct horon_c10d_server *server = horon_zalloc(1, sizeof *server);
+    if (!server)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a TCPStore");
+    server->log = log;
+    server->listeners.noted = fds;
+    server->table = horon_c10d_table_create();
+    horon_fds_hold(fds);
+    server->stop_fd = horon_fds_note(fds, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    horon_status_t status = HORON_OK;
+    if (!server->table || server->stop_fd < 0 || !make_room(server))
+        status = horon_error_set(error, HORON_ERR_MEMORY, "no memory for a TCPStore");
+    if (status == HORON_OK && horon_listeners_add(at, port, port, 0, &server->listeners) < 0)
+        status = horon_error_set_errno(error, HORON_ERR_SYSTEM, errno,
+                                       "this rank cannot serve a TCPStore at port %d of the "
+                                       "address that it was given",
+                                       port);
+    if (status == HORON_OK)
+        status = start_thread(server, error);
+    if (status == HORON_OK)
+        *server_out = server;
+    else
+        free_server(server);
+    return status;
+}
+
+void horon_c10d_server_stop(struct horon_c10d_server *server)
+{
+    const uint64_t one = 1;
+    if (!server)
+        return;
+    while (write(server->stop_fd, &one, sizeof one) < 0 && errno == EINTR)
+        ;
+    pthread_join(server->thread, NULL);
+    free_server(server);
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Serves torch's TCPStore, with a thread of its own, for as long as it is there: torch's ranks come
+ * back to it whenever they make a group. */
+#ifndef HORON_BOOT_GLOO_C10D_SERVER_H
+#define HORON_BOOT_GLOO_C10D_SERVER_H
+
+#include "address.h"
+#include "fds.h"
+#include "log.h"
+#include "status.h"
+
+struct horon_c10d_server;
+
+/**
+ * Listens at those of @p at that are this machine's, all at @p port, and starts to serve.
+ * @param fds where sockets are noted, or NULL; as long as the server
+ * @return OK | ERR_SYSTEM, the port is taken, or no address is this machine's | ERR_MEMORY
+ */
+horon_status_t horon_c10d_server_start(const struct horon_addresses *at, int port,
+                                       struct horon_fds *fds, const struct horon_log *log,
+                                       struct horon_c10d_server **server_out,
+                                       struct horon_error *error);
+/** Ends the thread, and closes all. NULL is a no-op. */
+void horon_c10d_server_stop(struct horon_c10d_server *server);
+
+#endif
