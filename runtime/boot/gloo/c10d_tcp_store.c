@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A client of torch's TCPStore, be it torch's rank 0 that serves, or this process itself. Keys have
+ * a "/" in front, but for torch's count of the ranks that have come, "init/", for which torch's
+ * rank 0 waits. Reading a key is two questions, as torch's server has no answer for one that is not
+ * there. A question whose answer did not come whole leaves the connection of no use.
+ */
+#include "alloc.h"
+#include "boot/gloo/c10d_server.h"
+#include "boot/gloo/c10d_wire.h"
+#include "boot/gloo/store.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <string.h>
+#include <unistd.h>
+
+#define RETRY_MS 100
+#define NONCE UINT32_C(0x6f726f68)
+
+struct tcp_store {
+    struct horon_gloo_store base;
+    struct horon_c10d_server *server; /* or NULL */
+    struct horon_fds *fds;
+    int fd; /* -1: it is of no use any more */
+    char text[HORON_ADDRESS_TEXT_BYTES + 16];
+};
+
+static horon_status_t lost(struct tcp_store *store, int why, struct horon_error *error)
+{
+    horon_fd_close(&store->fd);
+    if (why && why != ECONNRESET && why != EPIPE)
+        return horon_error_set_errno(error, HORON_ERR_PEER_LOST, why, "the Gloo store %s",
+                                     store->text);
+    return horon_error_set(error, HORON_ERR_PEER_LOST,
+                           "the Gloo store %s has closed the connection: rank 0 has ended, or what "
+                           "serves there is no TCPStore of torch 2",
+                           store->text);
+}
+
+/* @return OK, it can be sent or read | ... and the connection is of no use */
+static horon_status_t wait_for(struct tcp_store *store, short events,
+                               const struct horon_gloo_wait *wait, struct horon_error *error)
+{
+    struct pollfd fd = {.fd = store->fd, .events = events};
+    const horon_status_t status = horon_gloo_wait_for(wait, &fd, 1, -1, error);
+    if (status == HORON_OK)
+        return status;
+    horon_fd_close(&store->fd);
+    if (status == HORON_ERR_TIMEOUT)
+        horon_error_set(error, status,
+                        "the Gloo store %s does not answer: is it a TCPStore of torch 2?",
+                        store->text);
+    return status;
+}
+
+static horon_status_t send_all(struct tcp_store *store, const uint8_t *bytes, size_t count,
+                               const struct horon_gloo_wait *wait, struct horon_error *error)
+{
+    horon_status_t status = HORON_OK;
+    if (store->fd < 0)
+        return horon_error_set(error, HORON_ERR_PEER_LOST, "the Gloo store %s was lost before",
+                               store->text);
+    while (status == HORON_OK && count > 0) {
+        const ssize_t sent = send(store->fd, bytes, count, MSG_NOSIGNAL);
+        if (sent < 0 && errno != EAGAIN && errno != EINTR)
+            return lost(store, errno, error);
+        bytes += sent > 0 ? sent : 0;
+        count -= sent > 0 ? (size_t)sent : 0;
+        if (count > 0)
+            status = wait_for(store, POLLOUT, wait, error);
+    }
+    return status;
+}
+
+static horon_status_t receive(struct tcp_store *store, void *into, size_t count,
+                              const struct horon_gloo_wait *wait, struct horon_error *error)
+{
+    uint8_t *bytes = into;
+    horon_status_t status = HORON_OK;
+    while (status == HORON_OK && count > 0) {
+        const ssize_t got = recv(store->fd, bytes, count, 0);
+        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
+            return lost(store, got < 0 ? errno : 0, error);
+        bytes += got > 0 ? got : 0;
+        count -= got > 0 ? (size_t)got : 0;
+        if (count > 0)
+            status = wait_for(store, POLLIN, wait, error);
+    }
+    return status;
+}
+
+/* Asks about a key: of CHECK it is the only one, of SET the value follows. */
+static horon_status_t ask(struct tcp_store *store, enum horon_c10d_op op, const char *key,
+                          const struct horon_gloo_wait *wait, struct horon_error *error)
+{
+    uint8_t bytes[32 + HORON_GLOO_KEY_BYTES];
+    struct horon_writer out = horon_writer_over(bytes, sizeof bytes);
+    horon_c10d_write_op(&out, op);
+    if (op == HORON_C10D_CHECK)
+        horon_write_u64(&out, 1);
+    horon_write_u64(&out, strlen(key) + 1);
+    horon_write_u8(&out, '/');
+    horon_write_bytes(&out, key, strlen(key));
+    return send_all(store, bytes, out.used, wait, error);
+}
+
+static horon_status_t set(struct horon_gloo_store *base, const char *key, const void *value,
+                          size_t count, const struct horon_gloo_wait *wait,
+                          struct horon_error *error)
+{
+    struct tcp_store *store = (struct tcp_store *)base;
+    uint8_t head[8];
+    struct horon_writer out = horon_writer_over(head, sizeof head);
+    horon_write_u64(&out, count);
+    horon_status_t status = ask(store, HORON_C10D_SET, key, wait, error);
+    if (status == HORON_OK)
+        status = send_all(store, head, sizeof head, wait, error);
+    return status == HORON_OK ? send_all(store, value, count, wait, error) : status;
+}
+
+/* @return OK | AGAIN, it is not there */
+static horon_status_t check(struct tcp_store *store, const char *key,
+                            const struct horon_gloo_wait *wait, struct horon_error *error)
+{
+    uint8_t there = HORON_C10D_NOT_READY;
+    horon_status_t status = ask(store, HORON_C10D_CHECK, key, wait, error);
+    if (status == HORON_OK)
+        status = receive(store, &there, 1, wait, error);
+    return status == HORON_OK && there != HORON_C10D_READY ? HORON_AGAIN : status;
+}
+
+static horon_status_t get(struct horon_gloo_store *base, const char *key,
+                          struct horon_gloo_value *value_out, const struct horon_gloo_wait *wait,
+                          struct horon_error *error)
+{
+    struct tcp_store *store = (struct tcp_store *)base;
+    uint64_t raw = 0;
+    horon_status_t status = check(store, key, wait, error);
+    if (status == HORON_OK)
+        status = ask(store, HORON_C10D_GET, key, wait, error);
+    if (status == HORON_OK)
+        status = receive(store, &raw, sizeof raw, wait, error);
+    if (status != HORON_OK)
+        return status;
+    const uint64_t count = le64toh(raw);
+    uint8_t *bytes = count <= HORON_GLOO_VALUE_BYTES_MAX ? horon_alloc((size_t)count) : NULL;
+    if (!bytes) {
+        horon_fd_close(&store->fd);
+        return horon_error_set(error, HORON_ERR_PROTO,
+                               "the Gloo store %s has a value of %llu bytes under '%s'",
+                               store->text, (unsigned long long)count, key);
+    }
+    status = receive(store, bytes, (size_t)count, wait, error);
+    if (status == HORON_OK)
+        *value_out = (struct horon_gloo_value){bytes, (size_t)count};
+    else
+        horon_free(bytes);
+    return status;
+}
+
+static void destroy(struct horon_gloo_store *base)
+{
+    struct tcp_store *store = (struct tcp_store *)base;
+    horon_fd_close(&store->fd);
+    horon_c10d_server_stop(store->server);
+    horon_free(store);
+}
+
+static const struct horon_gloo_store_ops ops = {
+    .name = "tcp",
+    .set = set,
+    .get = get,
+    .finish = NULL,
+    .destroy = destroy,
+};
+
+/* Tries one address once. @return OK | AGAIN, nobody answers there | ERR_CANCELLED, ERR_TIMEOUT */
+static horon_status_t try_address(struct tcp_store *store, const struct horon_address *address,
+                                  const struct horon_gloo_wait *wait, struct horon_error *error)
+{
+    const int kind = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, on = 1;
+    int why = 0;
+    socklen_t bytes = sizeof why;
+    horon_fds_hold(store->fds);
+    store->fd = horon_fds_note(store->fds, socket(address->any.sa_family, kind, 0));
+    if (store->fd < 0)
+        return HORON_AGAIN;
+    setsockopt(store->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (connect(store->fd, &address->any, address->bytes) == 0)
+        return HORON_OK;
+    why = errno;
+    if (why == EINPROGRESS) {
+        const horon_status_t status = wait_for(store, POLLOUT, wait, error);
+        if (status != HORON_OK)
+            return status;
+        getsockopt(store->fd, SOL_SOCKET, SO_ERROR, &why, &bytes);
+    }
+    if (why == 0)
+        return HORON_OK;
+    horon_fd_close(&store->fd);
+    return HORON_AGAIN;
+}
+
+/* Rank 0 may come later than this one. */
+static horon_status_t connect_any(struct tcp_store *store, const struct horon_addresses *all,
+                                  const struct horon_gloo_wait *wait, struct horon_error *error)
+{
+    for (;;) {
+        for (int i = 0; i < all->count; i++) {
+            const horon_status_t status = try_address(store, &all->items[i], wait, error);
+            if (status != HORON_AGAIN)
+                return status;
+        }
+        const horon_status_t status = horon_gloo_wait_for(wait, NULL, 0, RETRY_MS, error);
+        if (status == HORON_ERR_TIMEOUT)
+            return horon_error_set(error, status,
+                                   "nobody serves the Gloo store %s: is rank 0 there, and is this "
+                                   "its MASTER_ADDR:MASTER_PORT?",
+                                   store->text);
+        if (status != HORON_AGAIN)
+            return status;
+    }
+}
+
+/* What every client of torch's says first; and the count that torch's rank 0 waits for. */
+static horon_status_t greet(struct tcp_store *store, const struct horon_gloo_wait *wait,
+                            struct horon_error *error)
+{
+    static const char init[] = "init/";
+    uint8_t bytes[64];
+    uint8_t heard[8];
+    struct horon_writer out = horon_writer_over(bytes, sizeof bytes);
+    horon_c10d_write_op(&out, HORON_C10D_VALIDATE);
+    horon_write_u32(&out, HORON_C10D_MAGIC);
+    horon_c10d_write_op(&out, HORON_C10D_PING);
+    horon_write_u32(&out, NONCE);
+    horon_status_t status = send_all(store, bytes, out.used, wait, error);
+    if (status == HORON_OK)
+        status = receive(store, heard, 4, wait, error);
+    struct horon_reader in = horon_reader_over(heard, 4);
+    if (status == HORON_OK && horon_read_u32(&in) != NONCE)
+        return horon_error_set(error, HORON_ERR_PROTO, "%s is no TCPStore of torch 2", store->text);
+    out = horon_writer_over(bytes, sizeof bytes);
+    horon_c10d_write_op(&out, HORON_C10D_ADD);
+    horon_c10d_write_view(&out, init, sizeof init - 1);
+    horon_write_u64(&out, 1);
+    if (status == HORON_OK)
+        status = send_all(store, bytes, out.used, wait, error);
+    return status == HORON_OK ? receive(store, heard, 8, wait, error) : status;
+}
+
+horon_status_t horon_gloo_c10d_tcp_store_open(const char *at,
+                                              const struct horon_gloo_store_options *options,
+                                              struct horon_gloo_store **store_out,
+                                              struct horon_error *error)
+{
+    char host[HORON_ADDRESS_TEXT_BYTES];
+    struct horon_addresses all;
+    int port = 0;
+    if (!horon_address_cut(at, strlen(at), host, &port))
+        return horon_error_set(error, HORON_ERR_CONFIG, "the Gloo store tcp://%s is no HOST:PORT",
+                               at);
+    horon_status_t status = horon_addresses_resolve(host, port, &all, error);
+    if (status != HORON_OK)
+        return status;
+    struct tcp_store *store = horon_zalloc(1, sizeof *store);
+    if (!store)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a Gloo store");
+    store->base.ops = &ops;
+    store->fds = options->fds;
+    store->fd = -1;
+    horon_text_add(store->text, sizeof store->text, "", "tcp://%s", at);
+    if (options->serve && options->rank == 0)
+        status =
+            horon_c10d_server_start(&all, port, options->fds, options->log, &store->server, error);
+    if (status == HORON_OK)
+        status = connect_any(store, &all, &options->wait, error);
+    if (status == HORON_OK)
+        status = greet(store, &options->wait, error);
+    if (status == HORON_OK)
+        *store_out = &store->base;
+    else
+        destroy(&store->base);
+    return status;
+}
