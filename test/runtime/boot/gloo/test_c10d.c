@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* torch's TCPStore: its bytes at every split, what a server answers, and client and server. */
+#undef NDEBUG
+#include "boot/gloo/c10d_server.h"
+#include "boot/gloo/c10d_wire.h"
+#include "boot/gloo/store.h"
+
+#include "../../../free_port.h"
+#include "alloc.h"
+#include "clock.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct horon_error error;
+static const struct horon_gloo_wait no_limit = {.deadline_ns = UINT64_MAX};
+
+/* What a client says, and how it is answered. */
+struct talk {
+    struct horon_c10d_table *table;
+    struct horon_c10d_buffer heard, answer;
+    bool valid;
+    uint8_t said[512];
+    struct horon_writer out;
+};
+
+static void begin(struct talk *talk, struct horon_c10d_table *table)
+{
+    memset(talk, 0, sizeof *talk);
+    talk->table = table;
+    talk->out = horon_writer_over(talk->said, sizeof talk->said);
+    horon_c10d_write_op(&talk->out, HORON_C10D_VALIDATE);
+    horon_write_u32(&talk->out, HORON_C10D_MAGIC);
+}
+
+static void end(struct talk *talk)
+{
+    horon_c10d_buffer_deinit(&talk->heard);
+    horon_c10d_buffer_deinit(&talk->answer);
+}
+
+static horon_status_t hear(struct talk *talk, size_t from, size_t to)
+{
+    assert_true(horon_c10d_buffer_add(&talk->heard, talk->said + from, to - from));
+    return horon_c10d_serve_all(talk->table, &talk->valid, &talk->heard, &talk->answer);
+}
+
+static void say(struct talk *talk, enum horon_c10d_op op, const char *key)
+{
+    horon_c10d_write_op(&talk->out, op);
+    if (op == HORON_C10D_CHECK || op == HORON_C10D_WAIT || op == HORON_C10D_MULTI_GET ||
+        op == HORON_C10D_MULTI_SET)
+        horon_write_u64(&talk->out, 1);
+    if (key)
+        horon_c10d_write_view(&talk->out, key, strlen(key));
+}
+
+static void value(struct talk *talk, const char *text)
+{
+    horon_c10d_write_view(&talk->out, text, strlen(text));
+}
+
+/* Of every op one or two, each answered at once. */
+static void say_all(struct talk *talk)
+{
+    say(talk, HORON_C10D_PING, NULL);
+    horon_write_u32(&talk->out, 0x04030201);
+    say(talk, HORON_C10D_SET, "/a");
+    value(talk, "one");
+    say(talk, HORON_C10D_GET, "/a");
+    say(talk, HORON_C10D_GET, "/none");
+    say(talk, HORON_C10D_APPEND, "/a");
+    value(talk, "two");
+    say(talk, HORON_C10D_MULTI_GET, "/a");
+    say(talk, HORON_C10D_ADD, "n");
+    horon_write_u64(&talk->out, 5);
+    say(talk, HORON_C10D_ADD, "n");
+    horon_write_u64(&talk->out, (uint64_t)-7);
+    say(talk, HORON_C10D_GET, "n");
+    say(talk, HORON_C10D_CHECK, "/a");
+    say(talk, HORON_C10D_CHECK, "/b");
+    say(talk, HORON_C10D_WAIT, "/a");
+    say(talk, HORON_C10D_COMPARE_SET, "/c");
+    value(talk, "x");
+    value(talk, "y");
+    say(talk, HORON_C10D_COMPARE_SET, "/c");
+    value(talk, "");
+    value(talk, "y");
+    say(talk, HORON_C10D_COMPARE_SET, "/c");
+    value(talk, "x");
+    value(talk, "z");
+    say(talk, HORON_C10D_MULTI_SET, "/d");
+    value(talk, "");
+    say(talk, HORON_C10D_COUNT, NULL);
+    say(talk, HORON_C10D_DELETE, "/d");
+    say(talk, HORON_C10D_DELETE, "/d");
+    say(talk, HORON_C10D_CANCEL_WAIT, NULL);
+    assert_true(talk->out.ok);
+}
+
+static const char answers[] = "\1\2\3\4"
+                              "\3\0\0\0\0\0\0\0one"
+                              "\0\0\0\0\0\0\0\0"
+                              "\6\0\0\0\0\0\0\0onetwo"
+                              "\5\0\0\0\0\0\0\0"
+                              "\xfe\xff\xff\xff\xff\xff\xff\xff"
+                              "\2\0\0\0\0\0\0\0-2"
+                              "\0"
+                              "\1"
+                              "\0"
+                              "\1\0\0\0\0\0\0\0x"
+                              "\1\0\0\0\0\0\0\0y"
+                              "\1\0\0\0\0\0\0\0y"
+                              "\4\0\0\0\0\0\0\0"
+                              "\1\0\0\0\0\0\0\0"
+                              "\0\0\0\0\0\0\0\0"
+                              "\1";
+
+static void test_c10d_is_answered_as_torch_does_at_every_split(void **state)
+{
+    (void)state;
+    for (size_t cut = 0;; cut++) {
+        struct horon_c10d_table *table = horon_c10d_table_create();
+        struct talk talk;
+        begin(&talk, table);
+        say_all(&talk);
+        const size_t whole = talk.out.used;
+        if (cut < whole) {
+            assert_int_equal(hear(&talk, 0, cut), HORON_OK);
+            assert_int_equal(hear(&talk, cut, whole), HORON_OK);
+        } else { /* byte by byte */
+            for (size_t i = 0; i < whole; i++)
+                assert_int_equal(hear(&talk, i, i + 1), HORON_OK);
+        }
+        assert_int_equal(talk.heard.used, 0);
+        assert_int_equal(talk.answer.used, sizeof answers - 1);
+        assert_memory_equal(talk.answer.bytes, answers, sizeof answers - 1);
+        end(&talk);
+        horon_c10d_table_destroy(table);
+        if (cut == whole)
+            break;
+    }
+}
+
+static void test_c10d_a_wait_is_answered_when_the_key_comes(void **state)
+{
+    struct horon_c10d_table *table = horon_c10d_table_create();
+    struct talk waits, sets;
+    (void)state;
+    begin(&waits, table);
+    begin(&sets, table);
+    say(&waits, HORON_C10D_WAIT, "/k");
+    assert_int_equal(hear(&waits, 0, waits.out.used), HORON_OK);
+    assert_int_equal(waits.answer.used, 0);
+    assert_true(waits.heard.used > 0);
+    const uint64_t before = horon_c10d_table_changes(table);
+    say(&sets, HORON_C10D_SET, "/k");
+    value(&sets, "v");
+    assert_int_equal(hear(&sets, 0, sets.out.used), HORON_OK);
+    assert_true(horon_c10d_table_changes(table) > before);
+    assert_int_equal(hear(&waits, 0, 0), HORON_OK);
+    assert_int_equal(waits.answer.used, 1);
+    assert_int_equal(waits.answer.bytes[0], HORON_C10D_CAME);
+    assert_int_equal(waits.heard.used, 0);
+    end(&waits);
+    end(&sets);
+    horon_c10d_table_destroy(table);
+}
+
+static void test_c10d_a_wait_that_is_cancelled_is_over(void **state)
+{
+    struct horon_c10d_table *table = horon_c10d_table_create();
+    struct talk talk;
+    (void)state;
+    begin(&talk, table);
+    say(&talk, HORON_C10D_WAIT, "/k");
+    assert_int_equal(hear(&talk, 0, talk.out.used), HORON_OK);
+    const size_t from = talk.out.used;
+    say(&talk, HORON_C10D_CANCEL_WAIT, NULL);
+    say(&talk, HORON_C10D_COUNT, NULL);
+    assert_int_equal(hear(&talk, from, talk.out.used), HORON_OK);
+    assert_int_equal(talk.answer.used, 9);
+    assert_int_equal(talk.answer.bytes[0], HORON_C10D_WAIT_CANCELLED);
+    end(&talk);
+    horon_c10d_table_destroy(table);
+}
+
+static horon_status_t status_of(const void *said, size_t count)
+{
+    struct horon_c10d_table *table = horon_c10d_table_create();
+    struct talk talk;
+    begin(&talk, table);
+    horon_write_bytes(&talk.out, said, count);
+    const horon_status_t status = hear(&talk, 0, talk.out.used);
+    assert_int_equal(talk.answer.used, 0);
+    end(&talk);
+    horon_c10d_table_destroy(table);
+    return status;
+}
+
+static void test_c10d_what_is_forbidden_is_refused(void **state)
+{
+    struct talk talk;
+    struct horon_c10d_table *table = horon_c10d_table_create();
+    (void)state;
+    assert_int_equal(status_of("\x0e", 1), HORON_ERR_PROTO); /* a queue */
+    assert_int_equal(status_of("\xff", 1), HORON_ERR_PROTO);
+    assert_int_equal(status_of("\3\1\x20\0\0\0\0\0\0", 9), HORON_ERR_PROTO); /* a key of 8193 */
+    assert_int_equal(status_of("\3\0\x20\0\0\0\0\0\0", 9), HORON_OK);        /* want more */
+    assert_int_equal(status_of("\6\1\0\2\0\0\0\0\0", 9), HORON_ERR_PROTO);   /* 131073 keys */
+    assert_int_equal(status_of("\1\0\0\0\0\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff", 17),
+                     HORON_ERR_PROTO);
+    begin(&talk, table);
+    assert_int_equal(hear(&talk, 4, 5), HORON_ERR_PROTO); /* does not begin with VALIDATE */
+    end(&talk);
+    begin(&talk, table);
+    talk.said[1] ^= 1;
+    assert_int_equal(hear(&talk, 0, 5), HORON_ERR_PROTO);
+    end(&talk);
+    horon_c10d_table_destroy(table);
+}
+
+static struct horon_gloo_store *opened(int port, int rank, bool serve)
+{
+    char url[64];
+    struct horon_gloo_store *store = NULL;
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%d", port);
+    const struct horon_gloo_store_options options = {.url = url,
+                                                     .prefix = "default_pg/0//cpu//0",
+                                                     .rank = rank,
+                                                     .size = 2,
+                                                     .serve = serve,
+                                                     .wait = no_limit};
+    assert_int_equal(horon_gloo_store_open(&options, &store, &error), HORON_OK);
+    return store;
+}
+
+static void test_c10d_client_and_server_meet(void **state)
+{
+    enum { LONG = 300000 }; /* more than a socket takes at once */
+    static uint8_t sent[LONG];
+    const int port = free_port();
+    struct horon_gloo_store *served = opened(port, 0, true), *other = opened(port, 1, true);
+    struct horon_gloo_value got;
+    (void)state;
+    for (size_t i = 0; i < LONG; i++)
+        sent[i] = (uint8_t)(i * 7);
+    assert_int_equal(horon_gloo_store_get(other, "0", &got, &no_limit, &error), HORON_AGAIN);
+    assert_int_equal(horon_gloo_store_set(served, "0", sent, LONG, &no_limit, &error), HORON_OK);
+    while (horon_gloo_store_get(other, "0", &got, &no_limit, &error) == HORON_AGAIN)
+        ; /* a set is not answered */
+    assert_int_equal(got.count, LONG);
+    assert_memory_equal(got.bytes, sent, LONG);
+    horon_free(got.bytes);
+    assert_int_equal(horon_gloo_store_set(other, "1", "", 0, &no_limit, &error), HORON_OK);
+    assert_int_equal(horon_gloo_store_get(other, "1", &got, &no_limit, &error), HORON_OK);
+    assert_int_equal(got.count, 0);
+    horon_free(got.bytes);
+    horon_gloo_store_destroy(served);
+    assert_int_equal(horon_gloo_store_get(other, "0", &got, &no_limit, &error),
+                     HORON_ERR_PEER_LOST);
+    assert_non_null(strstr(error.text, "rank 0 has ended"));
+    assert_int_equal(horon_gloo_store_get(other, "0", &got, &no_limit, &error),
+                     HORON_ERR_PEER_LOST);
+    horon_gloo_store_destroy(other);
+}
+
+static void test_c10d_a_server_that_is_none_is_named(void **state)
+{
+    char url[64];
+    struct horon_address address;
+    struct horon_gloo_store *store = NULL;
+    (void)state;
+    assert_true(horon_address_parse("127.0.0.1", 0, &address));
+    const int listener = horon_address_listen(&address); /* says nothing */
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%d", horon_address_port(&address));
+    struct horon_gloo_store_options options = {.url = url, .prefix = "", .rank = 1, .size = 2};
+    options.wait.deadline_ns = horon_clock_ns() + 20000000;
+    assert_int_equal(horon_gloo_store_open(&options, &store, &error), HORON_ERR_TIMEOUT);
+    assert_non_null(strstr(error.text, "is it a TCPStore"));
+    options.serve = true;
+    options.rank = 0;
+    options.wait = no_limit;
+    assert_int_equal(horon_gloo_store_open(&options, &store, &error), HORON_ERR_SYSTEM);
+    close(listener);
+    options.rank = 1;
+    options.wait.deadline_ns = horon_clock_ns() + 20000000;
+    assert_int_equal(horon_gloo_store_open(&options, &store, &error), HORON_ERR_TIMEOUT);
+    assert_non_null(strstr(error.text, "nobody serves"));
+    options.url = "tcp://127.0.0.1";
+    assert_int_equal(horon_gloo_store_open(&options, &store, &error), HORON_ERR_CONFIG);
+    assert_null(store);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_c10d_is_answered_as_torch_does_at_every_split),
+        cmocka_unit_test(test_c10d_a_wait_is_answered_when_the_key_comes),
+        cmocka_unit_test(test_c10d_a_wait_that_is_cancelled_is_over),
+        cmocka_unit_test(test_c10d_what_is_forbidden_is_refused),
+        cmocka_unit_test(test_c10d_client_and_server_meet),
+        cmocka_unit_test(test_c10d_a_server_that_is_none_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
