@@ -8,14 +8,11 @@
 #include "alloc.h"
 #include "boot/gloo/c10d_server.h"
 #include "boot/gloo/c10d_wire.h"
+#include "boot/gloo/dial.h"
 #include "boot/gloo/store.h"
 
-#include <errno.h>
-#include <netinet/tcp.h>
 #include <string.h>
-#include <unistd.h>
 
-#define RETRY_MS 100
 #define NONCE UINT32_C(0x6f726f68)
 
 struct tcp_store {
@@ -26,27 +23,16 @@ struct tcp_store {
     char text[HORON_ADDRESS_TEXT_BYTES + 16];
 };
 
-static horon_status_t lost(struct tcp_store *store, int why, struct horon_error *error)
+/* The connection is of no use any more, for that reason. @return it */
+static horon_status_t lost(struct tcp_store *store, horon_status_t status,
+                           struct horon_error *error)
 {
     horon_fd_close(&store->fd);
-    if (why && why != ECONNRESET && why != EPIPE)
-        return horon_error_set_errno(error, HORON_ERR_PEER_LOST, why, "the Gloo store %s",
-                                     store->text);
-    return horon_error_set(error, HORON_ERR_PEER_LOST,
-                           "the Gloo store %s has closed the connection: rank 0 has ended, or what "
-                           "serves there is no TCPStore of torch 2",
-                           store->text);
-}
-
-/* @return OK, it can be sent or read | ... and the connection is of no use */
-static horon_status_t wait_for(struct tcp_store *store, short events,
-                               const struct horon_gloo_wait *wait, struct horon_error *error)
-{
-    struct pollfd fd = {.fd = store->fd, .events = events};
-    const horon_status_t status = horon_gloo_wait_for(wait, &fd, 1, -1, error);
-    if (status == HORON_OK)
-        return status;
-    horon_fd_close(&store->fd);
+    if (status == HORON_ERR_PEER_LOST)
+        horon_error_set(error, status,
+                        "the Gloo store %s is lost: rank 0 has ended, or what serves there is no "
+                        "TCPStore of torch 2",
+                        store->text);
     if (status == HORON_ERR_TIMEOUT)
         horon_error_set(error, status,
                         "the Gloo store %s does not answer: is it a TCPStore of torch 2?",
@@ -54,40 +40,30 @@ static horon_status_t wait_for(struct tcp_store *store, short events,
     return status;
 }
 
-static horon_status_t send_all(struct tcp_store *store, const uint8_t *bytes, size_t count,
+static horon_status_t send_all(struct tcp_store *store, const void *bytes, size_t count,
                                const struct horon_gloo_wait *wait, struct horon_error *error)
 {
-    horon_status_t status = HORON_OK;
-    if (store->fd < 0)
-        return horon_error_set(error, HORON_ERR_PEER_LOST, "the Gloo store %s was lost before",
-                               store->text);
-    while (status == HORON_OK && count > 0) {
-        const ssize_t sent = send(store->fd, bytes, count, MSG_NOSIGNAL);
-        if (sent < 0 && errno != EAGAIN && errno != EINTR)
-            return lost(store, errno, error);
-        bytes += sent > 0 ? sent : 0;
-        count -= sent > 0 ? (size_t)sent : 0;
-        if (count > 0)
-            status = wait_for(store, POLLOUT, wait, error);
-    }
-    return status;
+    horon_status_t status = HORON_ERR_PEER_LOST;
+    if (store->fd >= 0)
+        status = horon_gloo_send(store->fd, bytes, count, wait, error);
+    return status == HORON_OK ? status : lost(store, status, error);
 }
 
 static horon_status_t receive(struct tcp_store *store, void *into, size_t count,
                               const struct horon_gloo_wait *wait, struct horon_error *error)
 {
     uint8_t *bytes = into;
-    horon_status_t status = HORON_OK;
-    while (status == HORON_OK && count > 0) {
-        const ssize_t got = recv(store->fd, bytes, count, 0);
-        if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR))
-            return lost(store, got < 0 ? errno : 0, error);
-        bytes += got > 0 ? got : 0;
-        count -= got > 0 ? (size_t)got : 0;
-        if (count > 0)
-            status = wait_for(store, POLLIN, wait, error);
+    while (count > 0) {
+        size_t got = 0;
+        horon_status_t status = horon_gloo_receive(store->fd, bytes, count, &got, wait, error);
+        if (status == HORON_OK && got == 0)
+            status = HORON_ERR_PEER_LOST;
+        if (status != HORON_OK)
+            return lost(store, status, error);
+        bytes += got;
+        count -= got;
     }
-    return status;
+    return HORON_OK;
 }
 
 /* Asks about a key: of CHECK it is the only one, of SET the value follows. */
@@ -175,54 +151,6 @@ static const struct horon_gloo_store_ops ops = {
     .destroy = destroy,
 };
 
-/* Tries one address once. @return OK | AGAIN, nobody answers there | ERR_CANCELLED, ERR_TIMEOUT */
-static horon_status_t try_address(struct tcp_store *store, const struct horon_address *address,
-                                  const struct horon_gloo_wait *wait, struct horon_error *error)
-{
-    const int kind = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, on = 1;
-    int why = 0;
-    socklen_t bytes = sizeof why;
-    horon_fds_hold(store->fds);
-    store->fd = horon_fds_note(store->fds, socket(address->any.sa_family, kind, 0));
-    if (store->fd < 0)
-        return HORON_AGAIN;
-    setsockopt(store->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (connect(store->fd, &address->any, address->bytes) == 0)
-        return HORON_OK;
-    why = errno;
-    if (why == EINPROGRESS) {
-        const horon_status_t status = wait_for(store, POLLOUT, wait, error);
-        if (status != HORON_OK)
-            return status;
-        getsockopt(store->fd, SOL_SOCKET, SO_ERROR, &why, &bytes);
-    }
-    if (why == 0)
-        return HORON_OK;
-    horon_fd_close(&store->fd);
-    return HORON_AGAIN;
-}
-
-/* Rank 0 may come later than this one. */
-static horon_status_t connect_any(struct tcp_store *store, const struct horon_addresses *all,
-                                  const struct horon_gloo_wait *wait, struct horon_error *error)
-{
-    for (;;) {
-        for (int i = 0; i < all->count; i++) {
-            const horon_status_t status = try_address(store, &all->items[i], wait, error);
-            if (status != HORON_AGAIN)
-                return status;
-        }
-        const horon_status_t status = horon_gloo_wait_for(wait, NULL, 0, RETRY_MS, error);
-        if (status == HORON_ERR_TIMEOUT)
-            return horon_error_set(error, status,
-                                   "nobody serves the Gloo store %s: is rank 0 there, and is this "
-                                   "its MASTER_ADDR:MASTER_PORT?",
-                                   store->text);
-        if (status != HORON_AGAIN)
-            return status;
-    }
-}
-
 /* What every client of torch's says first; and the count that torch's rank 0 waits for. */
 static horon_status_t greet(struct tcp_store *store, const struct horon_gloo_wait *wait,
                             struct horon_error *error)
@@ -275,7 +203,12 @@ horon_status_t horon_gloo_c10d_tcp_store_open(const char *at,
         status =
             horon_c10d_server_start(&all, port, options->fds, options->log, &store->server, error);
     if (status == HORON_OK)
-        status = connect_any(store, &all, &options->wait, error);
+        status = horon_gloo_dial(&all, store->fds, &options->wait, &store->fd, error);
+    if (status == HORON_ERR_TIMEOUT)
+        horon_error_set(error, status,
+                        "nobody serves the Gloo store %s: is rank 0 there, and is this its "
+                        "MASTER_ADDR:MASTER_PORT?",
+                        store->text);
     if (status == HORON_OK)
         status = greet(store, &options->wait, error);
     if (status == HORON_OK)

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One address after the other, and from the beginning after a pause. Each call waits as its `wait`
+ * says, on sockets that do not block.
+ */
+#include "boot/gloo/dial.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <unistd.h>
+
+#define RETRY_MS 100
+
+/* Tries one address once. @return OK | AGAIN, nobody answers there | as horon_gloo_wait_for() */
+static horon_status_t try_address(const struct horon_address *address, struct horon_fds *fds,
+                                  const struct horon_gloo_wait *wait, int *fd_out,
+                                  struct horon_error *error)
+{
+    const int kind = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, on = 1;
+    horon_status_t status = HORON_OK;
+    int why = 0;
+    socklen_t bytes = sizeof why;
+    horon_fds_hold(fds);
+    int fd = horon_fds_note(fds, socket(address->any.sa_family, kind, 0));
+    if (fd < 0)
+        return HORON_AGAIN;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (connect(fd, &address->any, address->bytes) != 0)
+        why = errno;
+    if (why == EINPROGRESS) {
+        struct pollfd poll = {.fd = fd, .events = POLLOUT};
+        status = horon_gloo_wait_for(wait, &poll, 1, -1, error);
+        getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &bytes);
+    }
+    if (status == HORON_OK && why != 0)
+        status = HORON_AGAIN;
+    if (status == HORON_OK)
+        *fd_out = fd;
+    else
+        horon_fd_close(&fd);
+    return status;
+}
+
+horon_status_t horon_gloo_dial(const struct horon_addresses *all, struct horon_fds *fds,
+                               const struct horon_gloo_wait *wait, int *fd_out,
+                               struct horon_error *error)
+{
+    horon_status_t status = HORON_AGAIN;
+    while (status == HORON_AGAIN) {
+        for (int i = 0; status == HORON_AGAIN && i < all->count; i++)
+            status = try_address(&all->items[i], fds, wait, fd_out, error);
+        if (status == HORON_AGAIN)
+            status = horon_gloo_wait_for(wait, NULL, 0, RETRY_MS, error);
+    }
+    return status;
+}
+
+static horon_status_t wait_for(int fd, short events, const struct horon_gloo_wait *wait,
+                               struct horon_error *error)
+{
+    struct pollfd poll = {.fd = fd, .events = events};
+    return horon_gloo_wait_for(wait, &poll, 1, -1, error);
+}
+
+horon_status_t horon_gloo_send(int fd, const void *bytes, size_t count,
+                               const struct horon_gloo_wait *wait, struct horon_error *error)
+{
+    const char *at = bytes;
+    horon_status_t status = HORON_OK;
+    while (status == HORON_OK && count > 0) {
+        const ssize_t sent = send(fd, at, count, MSG_NOSIGNAL);
+        if (sent < 0 && errno != EAGAIN && errno != EINTR)
+            return HORON_ERR_PEER_LOST;
+        at += sent > 0 ? sent : 0;
+        count -= sent > 0 ? (size_t)sent : 0;
+        if (count > 0)
+            status = wait_for(fd, POLLOUT, wait, error);
+    }
+    return status;
+}
+
+horon_status_t horon_gloo_receive(int fd, void *bytes, size_t room, size_t *got_out,
+                                  const struct horon_gloo_wait *wait, struct horon_error *error)
+{
+    for (;;) {
+        const ssize_t got = recv(fd, bytes, room, 0);
+        if (got >= 0) {
+            *got_out = (size_t)got;
+            return HORON_OK;
+        }
+        if (errno != EAGAIN && errno != EINTR)
+            return HORON_ERR_PEER_LOST;
+        const horon_status_t status = wait_for(fd, POLLIN, wait, error);
+        if (status != HORON_OK)
+            return status;
+    }
+}
