@@ -90,6 +90,7 @@ static const struct scheme {
     {"file:", horon_gloo_file_store_open},
     {"c10d-file:", horon_gloo_c10d_file_store_open},
     {"tcp://", horon_gloo_c10d_tcp_store_open},
+    {"http://", horon_gloo_http_store_open},
 };
 
 static const struct scheme *scheme_of(const char *url)

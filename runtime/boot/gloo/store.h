@@ -124,6 +124,10 @@ horon_status_t horon_gloo_c10d_tcp_store_open(const char *at,
                                               const struct horon_gloo_store_options *options,
                                               struct horon_gloo_store **store_out,
                                               struct horon_error *error);
+horon_status_t horon_gloo_http_store_open(const char *at,
+                                          const struct horon_gloo_store_options *options,
+                                          struct horon_gloo_store **store_out,
+                                          struct horon_error *error);
 /** The name that Gloo's FileStore gives the file of a key: libstdc++'s std::hash of it. */
 uint64_t horon_gloo_file_hash(const char *key, size_t bytes);
 
