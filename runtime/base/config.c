@@ -49,7 +49,9 @@ static const struct horon_config_row rows[] = {
      .offset = AT(gloo_store),
      .dflt = "",
      .doc = "Joins ranks that speak Gloo, which find each other there: file:DIR (Gloo's "
-            "FileStore) or c10d-file:PATH (torch's). Nobody proves anything on such connections."},
+            "FileStore), c10d-file:PATH (torch's), tcp://HOST:PORT (torch's TCPStore, which rank 0 "
+            "serves if nothing does), http://HOST:PORT/SCOPE (Horovod's). Nobody proves anything "
+            "on such connections."},
     {.name = "GLOO_PREFIX",
      .type = HORON_CONFIG_TEXT,
      .offset = AT(gloo_prefix),
@@ -60,8 +62,9 @@ static const struct horon_config_row rows[] = {
      .offset = AT(gloo_era),
      .dflt = "auto",
      .choices = "auto e1 e3",
-     .doc = "How the other ranks meet: e1, as Gloo until May 2023, torch until 2.0; e3, as "
-            "Gloo since July 2023, torch since 2.3; auto: e3."},
+     .doc =
+         "How the other ranks meet: e1, as Gloo until May 2023, torch until 2.0 and Horovod; e3, as "
+         "Gloo since July 2023, torch since 2.3; auto: e1 by http, else e3."},
     {.name = "GLOO_NATIVE",
      .type = HORON_CONFIG_BOOL,
      .offset = AT(gloo_native),

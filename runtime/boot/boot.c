@@ -7,6 +7,7 @@
 #include "boot/joining.h"
 
 #include "alloc.h"
+#include "boot/gloo/store.h"
 #include "boot/identity/key.h"
 #include "boot/identity/meeting.h"
 #include "boot/store/server.h"
@@ -323,6 +324,7 @@ static void close_all(struct horon_boot *boot)
 
 void horon_boot_deinit(struct horon_boot *boot)
 {
+    horon_gloo_store_destroy(boot->gloo_store);
     end_links(boot);
     close_all(boot);
     horon_memory_unmap(&boot->control);

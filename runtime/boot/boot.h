@@ -76,7 +76,8 @@ struct horon_boot {
     struct horon_fds fds;      /* all sockets, of the links to come, too */
     char blamed_host[64]; /* after a failure: of the rank that its error blames; "": not known */
     bool gloo;            /* the others are Gloo's ranks: see gloo/job.h */
-    bool settled;         /* the rest of it does not change any more */
+    struct horon_gloo_store *gloo_store; /* which this rank may serve as long as it is there */
+    bool settled;                        /* the rest of it does not change any more */
 };
 
 /** Nothing, as horon_boot() wants it and horon_boot_deinit() leaves it: a child may close it. */

@@ -29,20 +29,24 @@ static horon_status_t connect_all(struct horon_boot *boot, const struct horon_id
                                   int *sockets, struct horon_error *error)
 {
     const uint64_t deadline_ns = horon_clock_deadline(horon_clock_ns(), config->start_timeout_ms);
-    struct horon_gloo_store *store = NULL;
-    const struct horon_gloo_store_options options = {.url = config->gloo_store,
-                                                     .prefix = config->gloo_prefix,
-                                                     .rank = id->rank,
-                                                     .size = id->size,
-                                                     .fds = &boot->fds,
-                                                     .log = log,
-                                                     .wait = {.deadline_ns = deadline_ns,
-                                                              .interrupted = caller->interrupted,
-                                                              .arg = caller->interrupted_arg}};
-    horon_status_t status = horon_gloo_store_open(&options, &store, error);
+    struct horon_gloo_store_options options = {.url = config->gloo_store,
+                                               .prefix = config->gloo_prefix,
+                                               .rank = id->rank,
+                                               .size = id->size,
+                                               .serve = id->rank == 0,
+                                               .fds = &boot->fds,
+                                               .log = log,
+                                               .wait = {.deadline_ns = deadline_ns,
+                                                        .interrupted = caller->interrupted,
+                                                        .arg = caller->interrupted_arg}};
+    horon_status_t status = horon_gloo_store_open(&options, &boot->gloo_store, error);
+    if (status == HORON_ERR_SYSTEM && options.serve) { /* torchrun serves it, say */
+        options.serve = false;
+        status = horon_gloo_store_open(&options, &boot->gloo_store, error);
+    }
     if (status != HORON_OK)
         return status;
-    const struct horon_gloo_mesh_options mesh = {.store = store,
+    const struct horon_gloo_mesh_options mesh = {.store = boot->gloo_store,
                                                  .rank = id->rank,
                                                  .size = id->size,
                                                  .era = era_of(config),
@@ -52,9 +56,7 @@ static horon_status_t connect_all(struct horon_boot *boot, const struct horon_id
                                                  .interrupted_arg = caller->interrupted_arg,
                                                  .fds = &boot->fds,
                                                  .log = log};
-    status = horon_gloo_mesh_connect(&mesh, sockets, error);
-    horon_gloo_store_destroy(store);
-    return status;
+    return horon_gloo_mesh_connect(&mesh, sockets, error);
 }
 
 /* Each rank is the only one of its host. */
