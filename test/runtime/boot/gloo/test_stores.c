@@ -159,6 +159,7 @@ static void test_stores_a_prefix_that_is_too_long_is_refused(void **state)
     assert_int_equal(put(store, "rank_29999", "x"), HORON_OK);
     expect(store, "rank_29999", "x");
     memset(prefix, 'k', sizeof prefix - 1);
+    prefix[sizeof prefix - 1] = 0;
     assert_int_equal(put(store, prefix, "x"), HORON_ERR_INVALID);
     horon_gloo_store_destroy(store);
 }
