@@ -20,6 +20,7 @@ SUM_ONCE = os.environ.get("SUM_ONCE")
 SETS = os.environ.get("SETS")
 PERF = os.environ.get("HORON_TEST_PERF")
 BESIDE_MPI = os.environ.get("BESIDE_MPI")
+FAILING_MPI_LIBRARY = os.environ.get("FAILING_MPI_LIBRARY")
 FILES = {launchers.mpirun: "libmpi.so.40", launchers.hydra: "libmpich.so.12"}
 NAMES = {launchers.mpirun: "Open MPI", launchers.hydra: "MPICH"}
 
@@ -208,9 +209,9 @@ def test_the_second_of_two_contexts_does_without():
         assert err.count("backend mpi is connected, among 3 ranks") == 3, err
 
 
-def kill_one(launch, folder, command, options):
+def kill_one(launch, folder, command, options, before=lambda pid: None, **env):
     """@return what the others of three ranks say"""
-    with launch(3, *command, options=options, **MPI, **READS_NO_MEMORY) as job:
+    with launch(3, *command, options=options, **MPI, **READS_NO_MEMORY, **env) as job:
         outs = [pathlib.Path(folder, f"out{rank}") for rank in range(3)]
 
         def have_summed():
@@ -219,6 +220,7 @@ def kill_one(launch, folder, command, options):
         jobs.until(have_summed, "three ranks have summed")
         ranks = [pid for pid in job.pids() if jobs.command_line(pid).startswith(VERIFY.encode())]
         assert len(ranks) == 3, ranks
+        before(ranks[1])
         os.kill(ranks[1], signal.SIGKILL)
         _, _, err = job.end()  # with a status of the launcher's choice
         job.assert_nothing_left()
@@ -239,6 +241,24 @@ def test_a_killed_rank_is_named_and_ends_the_others():
                 command = ("sh", "-c", IN_A_SHELL, folder, VERIFY, "sum", count, "-1")
                 failed = kill_one(launch, folder, command, options)
             assert len({re.search(r"rank \d", text)[0] for text in failed}) == 1, failed
+
+
+def test_a_rank_that_mpi_misses_before_horon_does_is_named():
+    """It stands still: only MPI's calls fail, which are told to. Then it is killed."""
+    file = tap.need(FAILING_MPI_LIBRARY, "not built (Debian: libmpich-dev), or with a sanitizer")
+    with tempfile.TemporaryDirectory() as folder:
+        asked = pathlib.Path(folder, "asked")
+
+        def stop(pid):
+            os.kill(pid, signal.SIGSTOP)
+            asked.touch()
+            jobs.until(pathlib.Path(folder, "asked.told").exists, "a call of MPI has failed")
+
+        command = ("sh", "-c", IN_A_SHELL, folder, VERIFY, "sum", "1000003", "-1")
+        options = ("-disable-auto-cleanup",)
+        env = {"HORON_MPI_LIBRARY": file, "FAILING_MPI": str(asked)}
+        failed = kill_one(launchers.hydra, folder, command, options, stop, **env)
+    assert len({re.search(r"rank \d", text)[0] for text in failed}) == 1, failed
 
 
 tap.run(dict(vars()))
