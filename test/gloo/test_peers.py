@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What horon's ranks are measured by: Gloo of 2022 and torch's give the same bits, those of no
+other operation, and a rank of theirs that dies ends the others."""
+
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+import ranks
+import scripts
+import tap
+
+
+def both_know(line):
+    words = line.split()
+    return "bf16" not in line and words[0] not in scripts.NOT_TORCH
+
+
+def common(size):
+    lines = filter(both_know, [*scripts.moves("gloo", size), *scripts.reductions("gloo", size)])
+    types = set(scripts.TORCH_DTYPES)
+    return [line for line in lines if line == "barrier" or line.split()[1].rstrip("!") in types]
+
+
+def test_gloo_and_torch_give_the_same_bits():
+    for size in scripts.SIZES:
+        script = common(size)
+        assert len(script) > 80, len(script)
+        found = [ranks.results([kind] * size, script) for kind in ("gloo", "torch")]
+        assert found[0] == found[1], ranks.difference(*found, script)
+
+
+def test_messages_of_gloo_and_torch_are_the_same():
+    found = [ranks.results([kind] * 2, scripts.messages()) for kind in ("gloo", "torch")]
+    assert found[0] == found[1]
+
+
+def test_each_line_has_a_result_of_its_own():
+    """Neither counts nor roots, types nor reductions could be mistaken unseen."""
+    script = [line for line in common(3) if "1009" in line or "1013" in line]
+    hashes = [line.split()[1] for line in ranks.results(["gloo"] * 3, script)[0][:-1]]
+    empty = ranks.results(["gloo"], ["barrier"])[0][0].split()[1]
+    hashes = [found for found in hashes if found != empty]  # of a rank that is no root
+    assert len(hashes) > 50, len(hashes)
+    assert len(hashes) == len(set(hashes)), len(hashes) - len(set(hashes))
+
+
+def test_a_rank_that_dies_ends_those_that_send_to_it():
+    """At once. Where Gloo has a part of a message it goes on awaiting the rest, up to its limit."""
+    script = ["+ recv u8 - 67108864 1 0 3", "barrier", "+ send u8 - 67108864 1 0 3"]
+    for kind, dies in ("gloo", 0), ("torch", 0), ("gloo", 1):
+        env = {"PEER_TIMEOUT_S": "3"} if dies else {}
+        with ranks.team([kind] * 2, [*script, f"die - - 0 {dies}", "wait"], peer_env=env) as job:
+            statuses = job.end()
+            told = job.told(1 - dies)
+        assert (statuses[dies], statuses[1 - dies]) == (-9, 3), (kind, statuses, told)
+        assert told[-1].startswith("failed"), told
+
+
+try:
+    tap.run(dict(vars()))
+finally:
+    ranks.TORCH.end()
