@@ -216,6 +216,19 @@ def results(kinds, script, **more):
         return told
 
 
+def native_results(size, script):
+    """@return what each rank tells of a job of horonrun's, without Gloo"""
+    tap.need(HORON_PEER, "the rank program is not built")
+    with tempfile.TemporaryDirectory(prefix="gloo") as name:
+        folder = pathlib.Path(name)
+        (folder / "script").write_text("".join(f"{line}\n" for line in script))
+        words = 'exec "$0" "$HORON_RANK" "$1" "$2/script" "$2/out$HORON_RANK"'
+        command = ("sh", "-c", words, HORON_PEER, str(size), name)
+        status, out, err = jobs.run("-np", str(size), *command)
+        assert status == 0, (out, err)
+        return [(folder / f"out{rank}").read_text().splitlines() for rank in range(size)]
+
+
 def difference(told, wanted, script):
     """@return where what ranks told of a script twice differs first, or None"""
     for rank, (ours, theirs) in enumerate(zip(told, wanted, strict=True)):

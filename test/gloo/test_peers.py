@@ -36,6 +36,25 @@ def test_messages_of_gloo_and_torch_are_the_same():
     assert found[0] == found[1]
 
 
+def exact(line):
+    """Whether the order of operands does not show, and horon's own links know it."""
+    words = line.split()
+    floats = "f" in words[1] and words[0] in scripts.REDUCE if len(words) > 1 else False
+    return not floats and words[0] != "allgatherv"
+
+
+def test_horon_alone_gives_the_same_bits():
+    """Over links of its own: the steps are done by horon.h as they are by Gloo's calls."""
+    for size in scripts.SIZES:
+        script = list(
+            filter(exact, [*scripts.moves("gloo", size), *scripts.reductions("gloo", size)])
+        )
+        assert len(script) > 80, len(script)
+        wanted = ranks.results(["gloo"] * size, script)
+        told = ranks.native_results(size, script)
+        assert told == wanted, ranks.difference(told, wanted, script)
+
+
 def test_each_line_has_a_result_of_its_own():
     """Neither counts nor roots, types nor reductions could be mistaken unseen."""
     script = [line for line in common(3) if "1009" in line or "1013" in line]
