@@ -464,5 +464,38 @@ def test_harness_folder_that_cannot_be_made_is_refused_before_anything_runs():
     harness.make_folder(None)
 
 
+def test_gloo_takes_the_slowest_rank_of_a_job_of_the_kind():
+    gloo, jobs = script("gloo"), []
+
+    def run_all(commands, timeout_s, environments):
+        jobs.append([command[0] for command in commands])
+        for rank, command in enumerate(commands):
+            pathlib.Path(command[-1]).write_text(f"1 00\n2 begins\n2 time {rank + 0.5}\ndone\n")
+        assert timeout_s == 9 and len(environments) == len(commands)
+
+    real, harness.run_all = harness.run_all, run_all
+    try:
+        arguments = gloo.parse(["--place", "1", "--timeout", "9"])
+        arguments.gloo, arguments.horon = "G", "H"
+        taken = [gloo.launch(kind, "allreduce", 3, 64, arguments) for kind in arguments.kinds]
+    finally:
+        harness.run_all = real
+    assert taken == [2.5] * 3 and jobs == [["G"] * 3, ["G", "H", "G"], ["H"] * 3], (taken, jobs)
+    assert gloo.line_of("allgather", 4096, 4) == "x300 allgather f32 - 256 0"
+    assert gloo.line_of("reduce", 64 << 20, 4) == "x10 reduce f32 sum 16777216 0"
+
+
+def test_gloo_says_which_sizes_take_longer_than_gloo():
+    gloo = script("gloo")
+    arguments = gloo.parse(["--kinds", "all"])
+    times = {("gloo", 8): [2.0] * 5, ("all", 8): [1.0] * 5}
+    times |= {("gloo", 64): [2.0] * 5, ("all", 64): [2.1] * 5}
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        verdicts = gloo.report("allreduce", 2, [8, 64], arguments, times)
+    assert verdicts == ["holds", "SHORT"], out.getvalue()
+    assert "0.500..0.500" in out.getvalue() and "1.050..1.050" in out.getvalue(), out.getvalue()
+
+
 if __name__ == "__main__":
     tap.run(vars())
