@@ -273,7 +273,7 @@ void horon_gloo_plan_init(struct horon_gloo_plan *plan, size_t element_bytes)
         plan->steps = (uint64_t)hops_of(plan->size);
         break;
     case HORON_GLOO_BROADCAST:
-        plan->steps = plan->bytes ? broadcast_steps(plan) : 0;
+        plan->steps = broadcast_steps(plan); /* also of nothing */
         break;
     case HORON_GLOO_ALLREDUCE:
         if (plan->bytes)
