@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How Gloo's ranks combine elements, where that is not how horon does. Pure. Thread: any. */
+#ifndef HORON_BACKEND_GLOO_ELEMENTS_H
+#define HORON_BACKEND_GLOO_ELEMENTS_H
+
+#include <horon/horon.h>
+
+/**
+ * own = own op received. Floats of 32 and 64 bits add up, multiply and compare as the processor
+ * does: a NaN keeps its sign, and a comparison with one gives the own element. All else is as
+ * horon_reduce_combine() has it; booleans are bytes.
+ * @param redop SUM, MIN, MAX or PRODUCT
+ * @param own, received [count]
+ */
+void horon_gloo_combine(horon_dtype_t dtype, horon_redop_t redop, void *own, const void *received,
+                        size_t count);
+
+#endif
