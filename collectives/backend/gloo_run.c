@@ -9,6 +9,7 @@
  * Gloo's order; booleans are bytes. An input in place stays as it is until the operation ends well,
  * as the plan works on memory of the channel.
  */
+#include "backend/gloo_elements.h"
 #include "backend/gloo_state.h"
 
 #include "alloc.h"
@@ -261,17 +262,23 @@ static horon_status_t place_rows(struct horon_gloo_channel *channel, struct horo
     return status;
 }
 
+/* Gloo's ranks do not tell each other how much they give: all give the same, or the caller has said
+ * what each does. */
 static horon_status_t begin_gathering(struct horon_gloo_channel *channel, struct horon_error *error)
 {
-    const int size = channel->team->size;
-    const uint64_t bytes = rows_to(channel, channel->team->rank) * row_bytes(channel);
-    if (bytes > INT64_MAX / (uint64_t)size)
-        return horon_error_set(error, HORON_ERR_MEMORY, "what %d ranks give is too much", size);
-    for (int rank = 0; rank <= size; rank++)
-        channel->take_at[rank] = (uint64_t)rank * bytes;
-    for (int rank = 0; rank < size; rank++)
-        channel->rows[rank] = channel->op->ahead[0];
-    begin_plan(channel, HORON_GLOO_ALLGATHER, 0, bytes, 1);
+    const struct horon_operation *op = channel->op;
+    const uint64_t row = row_bytes(channel);
+    channel->take_at[0] = 0;
+    for (int rank = 0; rank < channel->team->size; rank++) {
+        uint64_t bytes;
+        channel->rows[rank] = op->splits ? op->splits[rank] : op->ahead[0];
+        if (__builtin_mul_overflow(channel->rows[rank], row, &bytes) ||
+            __builtin_add_overflow(channel->take_at[rank], bytes, &channel->take_at[rank + 1]) ||
+            channel->take_at[rank + 1] > INT64_MAX)
+            return horon_error_set(error, HORON_ERR_MEMORY, "what all ranks give is too much");
+    }
+    begin_plan(channel, op->splits ? HORON_GLOO_ALLGATHERV : HORON_GLOO_ALLGATHER, 0,
+               op->ahead[0] * row, 1);
     return place_rows(channel, error);
 }
 
@@ -376,10 +383,9 @@ static horon_status_t end_step(struct horon_gloo_channel *channel, struct horon_
     if (step->from >= 0 && flight->recv.got != step->take_bytes)
         return horon_gloo_differs(channel, step->from, flight->recv.got, step->take_bytes, error);
     if (step->combines && step->from >= 0) {
-        uint8_t *own = channel->output + step->take_at;
-        horon_reduce_combine(type_of(channel), redop_of(channel), own,
-                             received(channel, channel->over, step), own,
-                             (size_t)(step->take_bytes / channel->element_bytes));
+        horon_gloo_combine((horon_dtype_t)channel->op->agreed.dtype, redop_of(channel),
+                           channel->output + step->take_at, received(channel, channel->over, step),
+                           (size_t)(step->take_bytes / channel->element_bytes));
     }
     channel->over++;
     return HORON_OK;

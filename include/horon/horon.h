@@ -352,7 +352,8 @@ typedef struct horon_descriptor {
     /* [size] rows of src for each rank: they add up to those of src; copied. HORON_ALLTOALL, root
      * of HORON_SCATTER, and HORON_REDUCESCATTER, where all ranks must agree. NULL: as many for
      * each; of HORON_ALLTOALL that must come out even, of the others the first ranks get one more
-     * if it does not */
+     * if it does not. Among Gloo's ranks also HORON_ALLGATHER: the rows that each rank gives, the
+     * same on all, which nobody tells there; NULL: as many as this rank */
     const uint64_t *splits;
     uint64_t tag; /* of a message: any number; those of one tag are in order */
 } horon_descriptor_t;

@@ -5,6 +5,7 @@
 
 #include "alloc.h"
 #include "engine/team.h"
+#include "engine/unagreed.h"
 #include "versions.h"
 
 #include <assert.h>
@@ -283,18 +284,6 @@ static horon_status_t check_name(const horon_descriptor_t *desc, struct horon_er
     return HORON_OK;
 }
 
-/* Gloo's ranks know neither names nor horon's way to agree on anything. */
-static horon_status_t check_order(const horon_descriptor_t *desc,
-                                  const struct horon_backends *backends, struct horon_error *error)
-{
-    if ((desc->flags & HORON_IN_ORDER) || !horon_backends_in_order_only(backends))
-        return HORON_OK;
-    return horon_error_set(error, HORON_ERR_UNSUPPORTED,
-                           "among Gloo's ranks (HORON_GLOO_STORE) there are operations in order "
-                           "alone: HORON_IN_ORDER must be set; nothing is negotiated, so there "
-                           "are no named ones, messages, joins or process sets");
-}
-
 /* All but the shape, which is there. */
 static void sign(struct horon_operation *op, const horon_descriptor_t *desc, int size)
 {
@@ -485,14 +474,14 @@ horon_status_t horon_request_init(struct horon_request *request, const horon_des
         status = check_memory(desc, error);
     if (status == HORON_OK)
         status = check_name(desc, error);
-    if (status == HORON_OK)
-        status = check_order(desc, team->backends, error);
     if (status == HORON_OK) {
         element = horon_dtype_bytes((horon_dtype_t)desc->dtype);
         status = take_shape(desc, &request->op, element, error);
     }
     if (status == HORON_OK)
         status = take_splits(desc, &request->op, size, error);
+    if (status == HORON_OK && horon_backends_in_order_only(team->backends))
+        status = horon_unagreed_take(desc, &request->op, rank, error);
     if (status == HORON_OK)
         status = check_buffers(desc, &request->op, element, rank, size, error);
     if (status == HORON_OK && bounds)

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Gloo's ranks know neither names nor horon's way to agree on anything, and tell no rows. */
+#include "engine/unagreed.h"
+
+horon_status_t horon_unagreed_take(const horon_descriptor_t *desc, struct horon_operation *op,
+                                   int rank, struct horon_error *error)
+{
+    const struct horon_verb_row *row = &horon_verb_rows[desc->verb];
+    if (!(desc->flags & HORON_IN_ORDER))
+        return horon_error_set(error, HORON_ERR_UNSUPPORTED,
+                               "among Gloo's ranks (HORON_GLOO_STORE) there are operations in "
+                               "order alone: HORON_IN_ORDER must be set; nothing is negotiated, so "
+                               "there are no named ones, messages, joins or process sets");
+    if (row->ahead != HORON_AHEAD_ROWS || row->writes != HORON_RANKS_ALL || !desc->splits)
+        return HORON_OK;
+    op->splits = desc->splits; /* the caller's: the request copies them */
+    if (desc->splits[rank] * op->row_elements == op->count)
+        return HORON_OK;
+    return horon_error_set(error, HORON_ERR_INVALID,
+                           "the splits give rank %d %llu rows, and src has others", rank,
+                           (unsigned long long)desc->splits[rank]);
+}
