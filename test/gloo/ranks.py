@@ -137,16 +137,17 @@ class ProgramRank:
 
 
 class Team:
-    """The ranks of one job, started, of the @p kinds in the order of ranks."""
+    """The ranks of one job, started, of the @p kinds in the order of ranks. @p like: whose store
+    and era is used, if all are horon's; else it is theirs that are not."""
 
-    def __init__(self, folder, kinds, script, store=None, horon_env=(), peer_env=()):
+    def __init__(self, folder, kinds, script, store=None, like=None, horon_env=(), peer_env=()):
         self.folder = pathlib.Path(folder)
         self.kinds = kinds
         self.outs = [self.folder / f"out{rank}" for rank in range(len(kinds))]
         text = self.folder / "script"
         text.write_text("".join(f"{line}\n" for line in script))
         stores = self.folder / "store"
-        torch = "torch" in kinds
+        torch = "torch" in (like, *kinds)
         if store is None:
             store = f"c10d-file:{stores}" if torch else f"file:{stores}"
         if not torch:
@@ -177,6 +178,10 @@ class Team:
     def has_ended(self, rank):
         """Whether it has done all, or has failed."""
         return self.told(rank)[-1:] == ["done"] or self.ranks[rank].poll() is not None
+
+    def has_failed(self):
+        """Whether a rank has ended, but not well."""
+        return any(rank.poll() not in (None, 0) for rank in self.ranks)
 
     def end(self):
         """Waits for all. @return the statuses"""
@@ -210,9 +215,14 @@ def team(kinds, script, **more):
 def results(kinds, script, **more):
     """@return what each rank told of a job that ends well"""
     with team(kinds, script, **more) as job:
+        everybody = range(len(kinds))
+        jobs.until(
+            lambda: job.has_failed() or all(map(job.has_ended, everybody)), f"{kinds} are done"
+        )
+        told = [job.told(rank) for rank in everybody]
+        assert not job.has_failed(), (kinds, [lines[-1:] for lines in told], job.said())
         statuses = job.end()
-        told = [job.told(rank) for rank in range(len(kinds))]
-        assert statuses == [0] * len(kinds), (kinds, statuses, [t[-1:] for t in told], job.said())
+        assert statuses == [0] * len(kinds), (kinds, statuses, job.said())
         return told
 
 

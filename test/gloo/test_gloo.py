@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""horon as a rank among those of Gloo: the bits of what comes out are those of a job that is all
+Gloo's, whatever ranks are horon's; deaths; and what is refused there."""
+
+import functools
+import pathlib
+import re
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+
+import ranks
+import scripts
+from ranks import jobs, tap
+
+sys.path.insert(0, str(ranks.HERE.parent.parent / "benchmarks"))
+from harness import free_port
+
+
+def mixed(size, peer):
+    """The kinds of each rank: horon first, in the middle, last, as two, and as all."""
+    places = {(0,), (size // 2,), (size - 1,), (0, size - 1), tuple(range(size))}
+    places = sorted(places, key=lambda own: (len(own), own))
+    return [["horon" if i in own else peer for i in range(size)] for own in places]
+
+
+@functools.cache
+def reference(peer, size, script):
+    """What the ranks tell of @p script where all of them are Gloo's."""
+    return ranks.results([peer] * size, script)
+
+
+def check(peer, size, script, kinds=None, **more):
+    script = tuple(script)
+    wanted = reference(peer, size, script)
+    for kind in kinds or mixed(size, peer):
+        told = ranks.results(kind, script, like=peer, **more)
+        wrong = ranks.difference(told, wanted, script)
+        assert not wrong, f"{kind}: {wrong}"
+
+
+def test_each_verb_and_root_beside_gloo():
+    for size in scripts.SIZES:
+        check("gloo", size, scripts.moves("gloo", size))
+
+
+def test_each_verb_and_root_beside_torch():
+    for size in scripts.SIZES:
+        check("torch", size, scripts.moves("torch", size))
+
+
+def test_each_reduction_beside_gloo():
+    for size in scripts.SIZES:
+        check("gloo", size, scripts.reductions("gloo", size))
+
+
+def test_each_reduction_beside_torch():
+    for size in scripts.SIZES:
+        check("torch", size, scripts.reductions("torch", size))
+
+
+def test_sizes_around_a_segment():
+    for size in scripts.SIZES:
+        kinds = mixed(size, "gloo")
+        check("gloo", size, scripts.around_segments(size), [kinds[1], kinds[-1]])
+
+
+def test_forty_megabytes():
+    count = 10_000_019
+    script = [f"allreduce f32 sum {count}", f"reduce f32 product {count} 1"]
+    script += [f"broadcast f32 - {count} 2", f"allgather u8 - {count}", f"alltoallv u8 - {count}"]
+    check("gloo", 3, script, [["gloo", "horon", "gloo"], ["horon"] * 3])
+    check("torch", 3, script[:3], [["torch", "horon", "torch"]])
+
+
+def test_stores_of_torch():
+    """Over TCP, which rank 0 serves, be it torch's or horon's; a file is what the others use."""
+    script = ["allreduce f32 sum 1009", "barrier", "allgather f64 - 11"]
+    for kinds in mixed(3, "torch"):
+        check("torch", 3, script, [kinds], store=f"tcp://127.0.0.1:{free_port()}")
+
+
+def test_operations_side_by_side():
+    """Two tags at once, and twenty, which torch carries out by two threads."""
+    script = ["+ allreduce f32 sum 1000003", "+ allreduce f64 max 300007", "wait"]
+    for i in range(10):
+        script += [f"+ allreduce f32 sum {10007 * i + 1}", f"+ allgather i32 - {1009 * (10 - i)}"]
+    script += ["wait", "barrier"]
+    for peer in "gloo", "torch":
+        for size in 2, 3:
+            check(peer, size, script)
+
+
+def failures(kinds, script, kill=None, line=None):
+    """Runs a job that fails: rank @p kill is killed once all have begun @p line, or kills itself.
+    Gloo that has a part of a message awaits the rest up to its limit, which is short here.
+    @return the statuses and what each rank told"""
+    everybody = range(len(kinds))
+    with ranks.team(kinds, script, peer_env={"PEER_TIMEOUT_S": "5"}) as job:
+        if kill is not None:
+            begun = f"{line} begins"
+            jobs.until(
+                lambda: all(begun in job.told(rank) for rank in everybody),
+                f"all of {kinds} have begun line {line}",
+            )
+            job.kill(kill)
+        statuses = job.end()
+        return statuses, [job.told(rank) for rank in everybody]
+
+
+def assert_ends(kinds, script, dies, **more):
+    """@p dies is killed and all others fail. Of horon's, the first to fail names it, and ends; the
+    next may name either."""
+    statuses, told = failures(kinds, script, **more)
+    last = {rank: told[rank][-1] for rank in range(len(kinds)) if rank != dies}
+    assert statuses == [-9 if rank == dies else 3 for rank in range(len(kinds))], (statuses, told)
+    assert all("failed" in line for line in last.values()), (kinds, last)
+    own = [line for rank, line in last.items() if kinds[rank] == "horon"]
+    assert all("a rank of the job is gone: " in line for line in own), (kinds, own)
+    assert not own or any(f"rank {dies}" in line for line in own), (kinds, own)
+
+
+def test_a_rank_that_dies_in_an_allreduce():
+    script = ["allreduce f32 sum 1009", "x100000 allreduce f32 sum 4000037"]
+    for kinds in ["horon", "gloo"], ["horon", "gloo", "horon"], ["gloo", "horon", "gloo"]:
+        assert_ends(kinds, script, 1, kill=1, line=2)
+
+
+def test_what_gloo_knows_nothing_of_is_refused():
+    """And leaves the job as it was."""
+    script = ["barrier", "named", "set", "join", "allreduce i32 sum 1009"]
+    told = ranks.results(["horon", "horon"], script)
+    for lines in told:
+        for number, line in enumerate(lines[1:4], 2):
+            refused = r"refused (not supported|an argument is not valid): .*Gloo"
+            assert re.match(f"{number} {refused}", line), lines
+    assert told[0][4] == told[1][4]
+
+
+def test_an_era_that_the_others_are_not_of():
+    """Told by what they have published, or by name."""
+    for kinds, era in (["horon", "torch"], "e1"), (["gloo", "horon"], "e3"), (["horon"], "e2"):
+        with ranks.team(kinds, ["barrier"], horon_env={"HORON_GLOO_ERA": era}) as job:
+            own = kinds.index("horon")
+            jobs.until(lambda j=job, r=own: j.has_ended(r), "horon's rank gives up")
+            told = job.told(own)
+        assert re.search(f"failed a setting is not valid: .*{era}", told[-1]), (kinds, told)
+
+
+try:
+    tap.run(dict(vars()))
+finally:
+    ranks.TORCH.end()
