@@ -229,7 +229,6 @@ static const struct horon_gloo_store_ops ops = {
     .name = "c10d-file",
     .set = set,
     .get = get,
-    .finish = NULL,
     .destroy = destroy,
 };
 

@@ -147,7 +147,6 @@ static const struct horon_gloo_store_ops ops = {
     .name = "tcp",
     .set = set,
     .get = get,
-    .finish = NULL,
     .destroy = destroy,
 };
 

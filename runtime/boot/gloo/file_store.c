@@ -172,7 +172,6 @@ static const struct horon_gloo_store_ops ops = {
     .name = "file",
     .set = set,
     .get = get,
-    .finish = NULL,
     .destroy = destroy,
 };
 

@@ -117,7 +117,6 @@ static const struct horon_gloo_store_ops ops = {
     .name = "hash",
     .set = set,
     .get = get,
-    .finish = NULL,
     .destroy = destroy,
 };
 

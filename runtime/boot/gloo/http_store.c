@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A client of the key-value server of Horovod's launcher, of one request a connection: PUT
- * /scope/key, GET, which does not wait, and DELETE, by which a rank says that it is through with a
- * scope. As Horovod's own client does, it tries what is answered by anything but 200 or 404 three
- * times. The scope is the prefix; the server takes no key with a "/" in it.
+ * /scope/key, and GET, which does not wait. As Horovod's own client does, it tries what is answered
+ * by anything but 200 or 404 three times. The scope is the prefix; the server takes no key with a
+ * "/" in it. DELETE is left out: a scope of the job's own would lose the key at once, which another
+ * rank may not have read yet.
  */
 #include "alloc.h"
 #include "boot/gloo/c10d_wire.h"
@@ -147,14 +148,6 @@ static horon_status_t get(struct horon_gloo_store *base, const char *key,
     return status;
 }
 
-static void finish(struct horon_gloo_store *base, const char *key,
-                   const struct horon_gloo_wait *wait)
-{
-    struct exchange exchange = {.method = "DELETE", .key = key};
-    ask_once((const struct http_store *)base, &exchange, wait, NULL);
-    horon_c10d_buffer_deinit(&exchange.heard);
-}
-
 static void destroy(struct horon_gloo_store *base)
 {
     horon_free(base);
@@ -164,7 +157,6 @@ static const struct horon_gloo_store_ops ops = {
     .name = "http",
     .set = set,
     .get = get,
-    .finish = finish,
     .destroy = destroy,
 };
 

@@ -56,14 +56,6 @@ horon_status_t horon_gloo_store_get(struct horon_gloo_store *store, const char *
     return store->ops->get(store, whole, value_out, wait, error);
 }
 
-void horon_gloo_store_finish(struct horon_gloo_store *store, const char *key,
-                             const struct horon_gloo_wait *wait)
-{
-    char whole[HORON_GLOO_KEY_BYTES];
-    if (store->ops->finish && whole_key(store, key, whole, NULL))
-        store->ops->finish(store, whole, wait);
-}
-
 void horon_gloo_store_destroy(struct horon_gloo_store *store)
 {
     if (store)

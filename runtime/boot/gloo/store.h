@@ -40,10 +40,6 @@ struct horon_gloo_store_ops {
     horon_status_t (*get)(struct horon_gloo_store *store, const char *key,
                           struct horon_gloo_value *value_out, const struct horon_gloo_wait *wait,
                           struct horon_error *error);
-    /** Horovod's "I am finished": the server forgets the scope once all have said so. Best effort.
-     * NULL elsewhere: nothing needs to be said. */
-    void (*finish)(struct horon_gloo_store *store, const char *key,
-                   const struct horon_gloo_wait *wait);
     void (*destroy)(struct horon_gloo_store *store);
 };
 
@@ -69,8 +65,6 @@ horon_status_t horon_gloo_store_set(struct horon_gloo_store *store, const char *
 horon_status_t horon_gloo_store_get(struct horon_gloo_store *store, const char *key,
                                     struct horon_gloo_value *value_out,
                                     const struct horon_gloo_wait *wait, struct horon_error *error);
-void horon_gloo_store_finish(struct horon_gloo_store *store, const char *key,
-                             const struct horon_gloo_wait *wait);
 /** NULL is a no-op. */
 void horon_gloo_store_destroy(struct horon_gloo_store *store);
 

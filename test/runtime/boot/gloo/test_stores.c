@@ -191,7 +191,6 @@ static void test_stores_in_memory_are_one_for_all_threads(void **state)
     expect(a, "b/1", "one");
     assert_int_equal(put(b, "1", "anew"), HORON_OK);
     expect(a, "b/1", "anew");
-    horon_gloo_store_finish(a, "1", &no_limit);
     horon_gloo_store_destroy(a);
     horon_gloo_store_destroy(b);
     horon_gloo_hash_destroy(hash);
