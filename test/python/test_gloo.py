@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job of which some ranks are torch's, by torch.distributed's backend gloo, and others horon's."""
+
+import os
+
+import horon
+import numpy
+import pytest
+
+torch = pytest.importorskip("torch")
+
+PREFIX = "default_pg/0//cpu//0"  # of torch 2.13's first process group
+
+
+def rank_of_torch(store, rank, size):
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    dist = torch.distributed
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
+    total = torch.full((5,), rank + 1.0)
+    dist.all_reduce(total)
+    parts = [torch.zeros(3, dtype=torch.int64) for _ in range(size)]
+    dist.all_gather(parts, torch.full((3,), rank, dtype=torch.int64))
+    dist.barrier()
+    dist.destroy_process_group()
+    return total.tolist(), torch.cat(parts).tolist()
+
+
+def run(verb, src=None, dst=None, **more):
+    request = horon.prepare(verb, src, dst, in_order=True, **more)
+    request.start()
+    request.wait()
+    return request
+
+
+def rank_of_horon(store, rank, size):
+    settings = {"GLOO_STORE": f"c10d-file:{store}", "GLOO_PREFIX": PREFIX}
+    horon.init(rank=rank, size=size, settings=settings)
+    assert (horon.rank(), horon.size()) == (rank, size)
+    total = numpy.full(5, rank + 1, dtype=numpy.float32)
+    run("allreduce", total, total, op=horon.Sum)
+    parts = numpy.empty(3 * size, dtype=numpy.int64)
+    run("allgather", numpy.full(3, rank, dtype=numpy.int64), parts)
+    with pytest.raises(ValueError, match="HORON_IN_ORDER"):
+        horon.allreduce(total, name="named")
+    run("barrier")
+    horon.shutdown()
+    return total.tolist(), parts.tolist()
+
+
+def rank_of_either(store):
+    rank, size = int(os.environ["HORON_RANK"]), int(os.environ["HORON_SIZE"])
+    return (rank_of_torch if rank == 0 else rank_of_horon)(store, rank, size)
+
+
+def test_gloo_ranks_of_torch_and_horon_are_one_job(run_ranks, tmp_path):
+    size = 3
+    expected = [6.0] * 5, [rank for rank in range(size) for _ in range(3)]
+    assert run_ranks(size, rank_of_either, str(tmp_path / "meet")) == [expected] * size
