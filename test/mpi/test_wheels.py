@@ -19,6 +19,8 @@ BESIDE_MPI = os.environ.get("BESIDE_MPI")
 SUM_ONCE = os.environ.get("SUM_ONCE")
 FOLDER = pathlib.Path(os.environ.get("HORON_TEST_MPI", tree.ROOT / ".venv" / "mpi"))
 STANDARD = "libmpi_abi.so.1"
+# PMIx's own shared memory wants an address that a sanitizer may have taken.
+PLAIN = {"PMIX_MCA_gds": "hash"}
 FILES = {
     "libmpi.so.40": (launchers.mpirun, "mpirun"),
     "libmpi.so.12": (launchers.hydra, "mpiexec.hydra"),
@@ -29,7 +31,10 @@ FILES = {
 def wheels(name="*"):
     """-> (launch, file of the library) of each that is here"""
     found = [
-        (functools.partial(launch, program=str(file.parents[1] / "bin" / program)), str(file))
+        (
+            functools.partial(launch, program=str(file.parents[1] / "bin" / program), **PLAIN),
+            str(file),
+        )
         for soname, (launch, program) in FILES.items()
         for file in sorted(FOLDER.glob(f"*/lib/{soname}"))
         if name in ("*", soname)

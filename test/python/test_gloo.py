@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job of which some ranks are torch's, by torch.distributed's backend gloo, and others horon's."""
+"""A job of ranks of torch, by torch.distributed's backend gloo, and of horon."""
 
 import os
 
