@@ -161,6 +161,23 @@ static void test_gloo_store_prefix_era_and_native_make_a_job(void **state)
     }
 }
 
+/* A rank joins a job of its own first, as rank 0 of it. */
+static void test_gloo_ranks_write_timelines_of_their_own(void **state)
+{
+    char timeline[64], path[64];
+    const char *const settings[] = {"GLOO_PREFIX=timeline", timeline, NULL};
+    struct rank ranks[2];
+    (void)state;
+    snprintf(timeline, sizeof timeline, "TIMELINE=%s/t%%r.json", folder);
+    start(ranks, 2, 2, add_up, settings);
+    end(ranks, 2);
+    expect_created(ranks, 2);
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/t%d.json", folder, i);
+        assert_int_equal(access(path, R_OK), 0);
+    }
+}
+
 static void expect_unsupported(const struct rank *rank, horon_status_t status)
 {
     if (status != HORON_ERR_UNSUPPORTED || !strstr(horon_last_error(rank->ctx), "HORON_IN_ORDER")) {
@@ -239,6 +256,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gloo_store_prefix_era_and_native_make_a_job),
+        cmocka_unit_test(test_gloo_ranks_write_timelines_of_their_own),
         cmocka_unit_test(test_gloo_what_needs_agreement_is_refused),
         cmocka_unit_test(test_gloo_ranks_that_lack_are_named),
         cmocka_unit_test(test_gloo_rank_that_is_gone_is_named),

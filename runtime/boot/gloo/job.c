@@ -148,10 +148,12 @@ horon_status_t horon_gloo_boot(struct horon_boot *boot, int rank, int size,
                                const struct horon_boot_caller *caller, struct horon_log *log,
                                struct horon_error *error)
 {
+    struct horon_boot_caller of_one = *caller;
     struct horon_identity id;
     horon_status_t status = horon_identity_find(&id, rank, size, config->gloo_store, getenv, error);
+    of_one.get_ready = NULL; /* as rank 0, which this is for a moment */
     if (status == HORON_OK)
-        status = horon_boot(boot, 0, 1, config, caller, log, error);
+        status = horon_boot(boot, 0, 1, config, &of_one, log, error);
     if (status != HORON_OK)
         return status;
     log->rank = id.rank;
@@ -159,7 +161,10 @@ horon_status_t horon_gloo_boot(struct horon_boot *boot, int rank, int size,
                    "rank %d joins ranks of Gloo by %s: nobody proves anything there, and nothing "
                    "is protected; set HORON_INTERFACES to a network that you trust",
                    id.rank, config->gloo_store);
-    status = join(boot, &id, config, caller, log, error);
+    if (caller->get_ready)
+        status = caller->get_ready(caller->arg, id.rank, error);
+    if (status == HORON_OK)
+        status = join(boot, &id, config, caller, log, error);
     if (status != HORON_OK)
         horon_boot_deinit(boot);
     return status;
