@@ -50,6 +50,12 @@ static void copy(void *to, const void *from, uint64_t bytes)
         memmove(to, from, (size_t)bytes);
 }
 
+/* Of memory that may be none, where nothing is to go there. */
+static uint8_t *piece(const uint8_t *memory, uint64_t at)
+{
+    return memory ? (uint8_t *)(uintptr_t)memory + at : NULL;
+}
+
 static void begin_plan(struct horon_gloo_channel *channel, enum horon_gloo_kind kind, int root,
                        uint64_t bytes, size_t element)
 {
@@ -202,7 +208,7 @@ static void place_gifts(struct horon_gloo_channel *channel)
 static const uint8_t *gift_to(const struct horon_gloo_channel *channel, int rank)
 {
     const bool same = row_of(channel)->ahead == HORON_AHEAD_ROWS;
-    return (const uint8_t *)channel->op->parts[0].src + (same ? 0 : channel->give_at[rank]);
+    return piece(channel->op->parts[0].src, same ? 0 : channel->give_at[rank]);
 }
 
 /* @return OK, `rows` and take_at say what comes | IN_PROGRESS */
@@ -257,7 +263,7 @@ static horon_status_t place_rows(struct horon_gloo_channel *channel, struct horo
     channel->output = aside ? channel->work.at : out;
     channel->input = out; /* where it belongs in the end */
     if (status == HORON_OK && writes(channel, rank))
-        copy(channel->output + channel->take_at[rank], gift_to(channel, rank),
+        copy(piece(channel->output, channel->take_at[rank]), gift_to(channel, rank),
              channel->take_at[rank + 1] - channel->take_at[rank]);
     return status;
 }
@@ -327,8 +333,8 @@ static struct horon_gloo_flight *flight_of(const struct horon_gloo_channel *chan
 static uint8_t *received(const struct horon_gloo_channel *channel, uint64_t index,
                          const struct horon_gloo_step *step)
 {
-    return step->combines ? channel->two.at + index % 2 * channel->plan.segment
-                          : channel->output + step->take_at;
+    return step->combines ? piece(channel->two.at, index % 2 * channel->plan.segment)
+                          : piece(channel->output, step->take_at);
 }
 
 /* Of an exchange all that this rank gives is on its way already. */
@@ -348,7 +354,7 @@ static horon_status_t begin_step(struct horon_gloo_channel *channel, bool *moved
     if (!step->sends_input) {
         flight->send = (struct horon_gloo_message){.slot = channel->slot, .done = step->to < 0};
         if (step->to >= 0 && status == HORON_OK) {
-            flight->send.data = channel->output + step->send_at;
+            flight->send.data = piece(channel->output, step->send_at);
             flight->send.bytes = (size_t)step->send_bytes;
             status = horon_gloo_pair_send(channel->context->mesh.pairs[step->to], &flight->send);
         }
@@ -384,7 +390,8 @@ static horon_status_t end_step(struct horon_gloo_channel *channel, struct horon_
         return horon_gloo_differs(channel, step->from, flight->recv.got, step->take_bytes, error);
     if (step->combines && step->from >= 0) {
         horon_gloo_combine((horon_dtype_t)channel->op->agreed.dtype, redop_of(channel),
-                           channel->output + step->take_at, received(channel, channel->over, step),
+                           piece(channel->output, step->take_at),
+                           received(channel, channel->over, step),
                            (size_t)(step->take_bytes / channel->element_bytes));
     }
     channel->over++;
