@@ -234,12 +234,11 @@ static horon_status_t learn(struct horon_gloo_channel *channel, bool *moved_out,
         }
         if (status != HORON_OK)
             return status;
-        if (row ? bytes % row : bytes)
+        /* the other rank said so: any number at all */
+        if ((row ? bytes % row : bytes) || bytes > INT64_MAX - channel->take_at[rank])
             return horon_gloo_differs(channel, rank, bytes, row, error);
         channel->rows[rank] = row ? bytes / row : 0;
         channel->take_at[rank + 1] = channel->take_at[rank] + bytes;
-        if (channel->take_at[rank + 1] > INT64_MAX)
-            return horon_gloo_differs(channel, rank, bytes, row, error);
     }
     return status;
 }
@@ -359,9 +358,12 @@ static horon_status_t begin_step(struct horon_gloo_channel *channel, bool *moved
             status = horon_gloo_pair_send(channel->context->mesh.pairs[step->to], &flight->send);
         }
     }
-    if (status == HORON_ERR_PROTO)
-        return horon_gloo_differs(channel, step->from, step->take_bytes + 1, step->take_bytes,
-                                  error);
+    if (status == HORON_ERR_PROTO) { /* what is here already is longer */
+        size_t bytes = 0;
+        (void)horon_gloo_pair_announced(channel->context->mesh.pairs[step->from], channel->slot,
+                                        &bytes);
+        return horon_gloo_differs(channel, step->from, bytes, step->take_bytes, error);
+    }
     if (status != HORON_OK)
         return horon_error_set(error, status, "no memory for a message");
     channel->begun++;

@@ -6,10 +6,14 @@
 #include "../mesh.h"
 
 #include "backend/backend.h"
+#include "backend/gloo_plan.h"
+#include "link/gloo_frame.h"
 #include "log.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #define RANKS_MAX 7
 
@@ -342,11 +346,54 @@ static void test_gloo_long_vectors_go_in_segments(void **state)
         }
 }
 
+/* A rank that says anything: its length and what came before it add up to less than either. */
+static void test_gloo_length_that_no_memory_holds_is_refused(void **state)
+{
+    struct member *me = &world.members[0];
+    const struct horon_gloo_frame frame = {.code = HORON_GLOO_SEND_READY,
+                                           .slot = horon_gloo_plan_slot(HORON_GLOO_GATHER, 0),
+                                           .length = UINT64_MAX - 7};
+    uint8_t bytes[HORON_GLOO_FRAME_BYTES];
+    struct horon_link *links[2] = {NULL};
+    struct horon_error error = {0};
+    const struct horon_backend_settings settings = {.launched = 2, .gloo_links = links};
+    const struct horon_channel_options options = {0};
+    int sockets[2];
+    bool moved = false;
+    horon_status_t status = HORON_IN_PROGRESS;
+    (void)state;
+    memset(&world, 0, sizeof world);
+    world.size = 1; /* that is to be closed */
+    mesh_tcp_pair(sockets);
+    assert_int_equal(horon_link_tcp_create(sockets[0], 0, &links[1], &error), HORON_OK);
+    me->team = (struct horon_team){.rank = 0, .size = 2, .rank_names = names};
+    assert_int_equal(
+        horon_backend_gloo.open(&horon_backend_gloo, &settings, &quiet, &me->context, &error),
+        HORON_OK);
+    assert_int_equal(
+        horon_backend_gloo.create(me->context, &options, &me->team, NULL, 0, NULL, &me->channel),
+        HORON_OK);
+    prepare(0, HORON_GATHER, 4, 4);
+    me->ahead[0] = 4;
+    me->op.output = take_output;
+    me->op.output_arg = me;
+    horon_gloo_frame_encode(&frame, bytes);
+    assert_int_equal(send(sockets[1], bytes, sizeof bytes, 0), sizeof bytes);
+    horon_backend_gloo.begin(me->channel, &me->op);
+    for (int turn = 0; turn < 10000000 && status == HORON_IN_PROGRESS; turn++)
+        status = horon_backend_gloo.advance(me->channel, &moved, &error);
+    assert_int_equal(status, HORON_ERR_MISMATCH);
+    assert_non_null(strstr(error.text, "rank 1"));
+    close_world();
+    close(sockets[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gloo_every_verb_gives_what_it_should),
         cmocka_unit_test(test_gloo_long_vectors_go_in_segments),
+        cmocka_unit_test(test_gloo_length_that_no_memory_holds_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
