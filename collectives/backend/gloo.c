@@ -11,7 +11,6 @@
 #include "backend/gloo_state.h"
 
 #include "alloc.h"
-#include "log.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -172,13 +171,13 @@ static horon_status_t gloo_open(const struct horon_backend *backend,
                                 struct horon_backend_context **context_out,
                                 struct horon_error *error)
 {
+    (void)log;
     if (!settings->gloo_links)
         return horon_error_set(error, HORON_ERR_UNSUPPORTED, "HORON_GLOO_STORE is not set");
     struct horon_gloo_context *context = horon_zalloc(1, sizeof *context);
     if (!context)
         return HORON_ERR_MEMORY;
     context->base = (struct horon_backend_context){.backend = backend, .version = 1};
-    context->log = log;
     const horon_status_t status = open_mesh(&context->mesh, settings, error);
     if (status == HORON_OK)
         *context_out = &context->base;

@@ -21,7 +21,6 @@ struct horon_gloo_mesh {
 struct horon_gloo_context {
     struct horon_backend_context base;
     struct horon_gloo_mesh mesh;
-    const struct horon_log *log;
     bool watched; /* a channel has the descriptor */
 };
 

@@ -269,7 +269,7 @@ static horon_status_t begin_to_connect(struct horon_mpi_channel *channel, const 
                                   error);
 }
 
-/* A call of MPI's has failed. @return IN_PROGRESS, for now */
+/* A call of MPI's has failed. @return IN_PROGRESS, until it is known whether a rank is gone */
 static horon_status_t hold_back(struct horon_mpi_channel *channel, struct horon_error *error)
 {
     channel->failure = *error;

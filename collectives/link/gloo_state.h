@@ -43,7 +43,6 @@ struct horon_gloo_pair {
     uint8_t *control;
     size_t control_used, control_sent, control_limit;
     size_t window; /* eager bytes that the receiver has, or will have */
-    bool full;
     /* in */
     struct horon_gloo_list awaited;
     struct horon_gloo_note *announced;
