@@ -358,12 +358,6 @@ static horon_status_t begin_step(struct horon_gloo_channel *channel, bool *moved
             status = horon_gloo_pair_send(channel->context->mesh.pairs[step->to], &flight->send);
         }
     }
-    if (status == HORON_ERR_PROTO) { /* what is here already is longer */
-        size_t bytes = 0;
-        (void)horon_gloo_pair_announced(channel->context->mesh.pairs[step->from], channel->slot,
-                                        &bytes);
-        return horon_gloo_differs(channel, step->from, bytes, step->take_bytes, error);
-    }
     if (status != HORON_OK)
         return horon_error_set(error, status, "no memory for a message");
     channel->begun++;

@@ -227,7 +227,7 @@ static horon_status_t free_early(struct horon_gloo_pair *pair, struct horon_gloo
 static horon_status_t hand_over(struct horon_gloo_pair *pair, struct horon_gloo_early *early)
 {
     struct horon_gloo_message *taker = early->taker;
-    if (early->bytes)
+    if (early->bytes && early->bytes <= taker->bytes)
         memcpy(taker->data, early->data, early->bytes);
     taker->got = early->bytes;
     taker->done = true;
@@ -257,18 +257,19 @@ horon_status_t horon_gloo_pair_recv(struct horon_gloo_pair *pair,
     message->done = message->credited = message->matched = message->horons = false;
     message->got = 0;
     if (early) {
-        if (early->bytes > message->bytes)
-            return HORON_ERR_PROTO;
         early->taker = message;
         return early->filled == early->bytes ? hand_over(pair, early) : HORON_OK;
     }
-    horon_gloo_append(&pair->awaited, message);
     struct horon_gloo_note *note = first_unmatched(pair, message->slot);
+    horon_status_t status = HORON_OK;
+    if (note || !pair->horons) /* else it asks, or comes by itself */
+        status = grant(pair, message, note && note->horons);
+    if (status != HORON_OK)
+        return status;
     if (note)
         note->matched = message->matched = true;
-    if (pair->horons && !note)
-        return HORON_OK; /* it asks, or comes by itself */
-    return grant(pair, message, note && note->horons);
+    horon_gloo_append(&pair->awaited, message);
+    return HORON_OK;
 }
 
 bool horon_gloo_pair_announced(const struct horon_gloo_pair *pair, uint64_t slot, size_t *bytes_out)
@@ -347,10 +348,10 @@ static horon_status_t begin_payload(struct horon_gloo_pair *pair,
     pair->into = horon_gloo_take(&pair->awaited, frame->slot, false);
     if (!pair->into)
         return eager ? begin_early(pair, frame) : HORON_ERR_PROTO;
-    if (frame->length > pair->into->bytes || (!eager && !pair->into->credited))
+    if (!eager && !pair->into->credited)
         return HORON_ERR_PROTO;
     pair->into->got = (size_t)frame->length;
-    pair->payload = pair->into->data;
+    pair->payload = frame->length > pair->into->bytes ? NULL : pair->into->data;
     return eager ? take_back(pair, (size_t)frame->length) : HORON_OK;
 }
 
@@ -402,11 +403,12 @@ static bool in_payload(const struct horon_gloo_pair *pair)
     return pair->into || pair->into_early;
 }
 
+/* @param to  NULL: it goes nowhere */
 static size_t take_in(struct horon_gloo_pair *pair, void *to, size_t bytes)
 {
     const size_t have = pair->in_end - pair->in_at;
     const size_t part = bytes < have ? bytes : have;
-    if (part)
+    if (part && to)
         memcpy(to, pair->in + pair->in_at, part);
     pair->in_at += part;
     return part;
@@ -446,7 +448,7 @@ static horon_status_t read_some(struct horon_gloo_pair *pair, bool *all_out,
     memmove(pair->in, pair->in + pair->in_at, pair->in_end - pair->in_at);
     pair->in_end -= pair->in_at;
     pair->in_at = 0;
-    const size_t direct = in_payload(pair) ? pair->payload_left : 0;
+    const size_t direct = in_payload(pair) && pair->payload ? pair->payload_left : 0;
     assert(!direct || pair->in_end == 0);
     count = add_piece(vector, count, pair->payload, direct, 0);
     count = add_piece(vector, count, pair->in, sizeof pair->in, pair->in_end);

@@ -26,8 +26,8 @@
 struct horon_gloo_message {
     uint64_t slot;
     void *data;
-    size_t bytes; /* sent; or room: one that is longer breaks the pair, as it does Gloo's */
-    size_t got;   /* received */
+    size_t bytes; /* sent; or room: of one that is longer nothing is written */
+    size_t got;   /* received, or dropped */
     bool done;
     /* the pair's */
     bool credited, matched, horons;
