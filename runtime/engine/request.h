@@ -9,9 +9,8 @@
 #define HORON_ENGINE_REQUEST_H
 
 #include "coordinator/coordinator.h"
-#include "engine/matching.h"
+#include "engine/message.h"
 #include "engine/names.h"
-#include "link/mux.h"
 #include "operation.h"
 #include "status.h"
 
@@ -57,24 +56,6 @@ struct horon_work {
     struct horon_request **requests; /* [count] */
     size_t count;
     bool pooled; /* a struct horon_batch_work (lanes.c); else it lies in its request */
-};
-
-/* How far a message is; messages.c. */
-enum horon_message_state {
-    HORON_MESSAGE_NEW,     /* a send whose link is not there yet */
-    HORON_MESSAGE_WAITS,   /* a receive that was not announced yet */
-    HORON_MESSAGE_UNDERWAY /* posted to the link */
-};
-
-/** Of a request that is one. */
-struct horon_message {
-    enum horon_message_state state;
-    bool unlinked;                    /* counted as a send whose link is not there yet */
-    struct horon_request *next, **at; /* of the team's messages in flight; where it is linked */
-    int peer; /* the rank at its other end, of the job; -1: not looked up yet */
-    uint64_t tag;
-    struct horon_expected expected; /* of a receive */
-    struct horon_transfer transfer; /* once it is under way */
 };
 
 /* A step may start and end thousands, so what a start and an end touch lies in the first three

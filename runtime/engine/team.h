@@ -52,16 +52,6 @@ struct horon_team_join {
     uint64_t *no_rows; /* [size] 0 */
 };
 
-/** Messages from rank to rank; see messages.c. */
-struct horon_team_messages {
-    struct horon_matching *matching;     /* NULL: there were none yet */
-    struct horon_request *first, **last; /* in flight, in the order of their submission */
-    struct horon_mux_ends ends;          /* of the transfers of those under way */
-    uint64_t seen, moves;                /* the membership's changes; messages begun and ended */
-    size_t unlinked;                     /* sends whose link is not there yet */
-    struct horon_request *awaited;       /* a receive that is in no list, or NULL; express.c */
-};
-
 /** Which moves are legal says a table in team.c. */
 enum horon_team_state {
     HORON_TEAM_UNBOUND,
