@@ -33,9 +33,12 @@ static bool take(const horon_descriptor_t *desc, struct horon_operation *op)
 static const char *choose(struct horon_context *ctx, const struct horon_engine_team *team,
                           const struct horon_operation *op, bool in_order)
 {
-    if (horon_verb_of(&op->agreed)->paired)
-        return horon_backend_native.name; /* by its links */
     horon_token_take(ctx);
+    if (horon_verb_of(&op->agreed)->paired) {
+        const struct horon_backend_channel *carrier = team->messages.carrier;
+        horon_token_release(ctx);
+        return carrier ? carrier->backend->name : horon_backend_native.name; /* by its links */
+    }
     const struct horon_route *route =
         &team->lanes[in_order ? HORON_LANE_ORDERED : HORON_LANE_NAMED].route;
     const struct horon_backend_choice choice =

@@ -25,6 +25,7 @@
 #define HORON_BACKEND_EVERYWHERE 32u
 
 struct horon_backend;
+struct horon_backend_messages;
 struct horon_log;
 
 /** What a backend keeps for a context: the libraries that it found, say. Its own struct begins with
@@ -68,6 +69,8 @@ struct horon_backend {
     /* Words of 8 bytes that the ranks' channels must know of each other before they can connect: an
      * address of each, or the id of a communicator, which one rank makes up. */
     uint32_t address_words;
+    /* Messages from rank to rank, if it carries those, too (backend/messages.h); else NULL. */
+    const struct horon_backend_messages *messages;
 
     /* ---- of a context ---- */
 

@@ -3,7 +3,7 @@
  * The backend that stands on Gloo's wire: this rank is one of a full mesh of pairs, whose others
  * may be Gloo's own, torch's, or horons. It carries a job that has no other links: then it is the
  * only backend, since a peer that is no horon can agree on nothing. It takes operations in order,
- * as Gloo's callers make them; the n-th has Gloo's tag n.
+ * as Gloo's callers make them; the n-th has Gloo's tag n. And messages (gloo_messages.c).
  *
  * Whatever fails closes all pairs: so the others hear of it, as Gloo's ranks tell each other.
  * A thread that sleeps is woken by one epoll over all pairs.
@@ -45,7 +45,7 @@ static const struct horon_gloo_channel *seen(const struct horon_backend_channel 
 
 /* ---- the mesh -------------------------------------------------------------------------------- */
 
-static void close_mesh(struct horon_gloo_mesh *mesh)
+void horon_gloo_close_mesh(struct horon_gloo_mesh *mesh)
 {
     for (int rank = 0; mesh->pairs && rank < mesh->size; rank++) {
         horon_gloo_pair_destroy(mesh->pairs[rank]);
@@ -122,9 +122,8 @@ horon_status_t horon_gloo_mesh_move(struct horon_gloo_channel *channel, int rank
                                                  : watch(mesh, rank, EPOLL_CTL_MOD, wants, error);
 }
 
-/* Whichever pairs can go on. */
-static horon_status_t look(struct horon_gloo_channel *channel, bool *moved_out,
-                           struct horon_error *error)
+horon_status_t horon_gloo_look(struct horon_gloo_channel *channel, bool *moved_out,
+                               struct horon_error *error)
 {
     struct epoll_event events[EVENTS_A_LOOK];
     const int count = epoll_wait(channel->context->mesh.epoll_fd, events, EVENTS_A_LOOK, 0);
@@ -157,7 +156,7 @@ static void gloo_close(struct horon_backend_context *base, bool in_peace)
     (void)in_peace;
     if (!context)
         return;
-    close_mesh(&context->mesh);
+    horon_gloo_close_mesh(&context->mesh);
     if (context->mesh.epoll_fd >= 0)
         close(context->mesh.epoll_fd);
     horon_free(context->mesh.pairs);
@@ -221,8 +220,9 @@ static void gloo_destroy(struct horon_backend_channel *base)
     struct horon_gloo_channel *channel = base ? channel_of(base) : NULL;
     if (!channel)
         return;
-    if (channel->phase != HORON_GLOO_IDLE) /* pairs know its messages */
-        close_mesh(&channel->context->mesh);
+    if (channel->phase != HORON_GLOO_IDLE || channel->carried) /* pairs know its messages */
+        horon_gloo_close_mesh(&channel->context->mesh);
+    horon_gloo_forget_messages(channel);
     horon_free(channel->rows);
     horon_free(channel->give_at);
     horon_free(channel->flights);
@@ -246,6 +246,7 @@ static horon_status_t gloo_create(struct horon_backend_context *base,
     channel->base.backend = base->backend;
     channel->context = context;
     channel->team = team;
+    channel->last_carried = &channel->carried;
     channel->rows = horon_zalloc(size, sizeof *channel->rows);
     channel->give_at = horon_zalloc(2 * (size + 1), sizeof *channel->give_at);
     channel->flights = horon_zalloc(size + 1, sizeof *channel->flights);
@@ -283,7 +284,7 @@ static horon_status_t gloo_advance(struct horon_backend_channel *base, bool *mov
     struct horon_gloo_channel *channel = channel_of(base);
     horon_status_t status = HORON_OK;
     if (channel->phase != HORON_GLOO_BEGUN)
-        status = look(channel, moved_out, error);
+        status = horon_gloo_look(channel, moved_out, error);
     if (status == HORON_OK)
         status = horon_gloo_run(channel, moved_out, error);
     if (status == HORON_OK)
@@ -295,7 +296,7 @@ static horon_status_t gloo_advance(struct horon_backend_channel *base, bool *mov
  * up. */
 static void gloo_abort(struct horon_backend_channel *base)
 {
-    close_mesh(&channel_of(base)->context->mesh);
+    horon_gloo_close_mesh(&channel_of(base)->context->mesh);
 }
 
 static bool gloo_waits_for(struct horon_backend_channel *base, int rank)
@@ -336,6 +337,7 @@ const struct horon_backend horon_backend_gloo = {
     .name = "gloo",
     .caps = HORON_BACKEND_ANY_THREAD | HORON_BACKEND_EVERYWHERE | HORON_BACKEND_IN_ORDER_ONLY,
     .launched_max = 1,
+    .messages = &horon_gloo_messages,
     .open = gloo_open,
     .close = gloo_close,
     .usable = gloo_usable,

@@ -6,8 +6,8 @@
 #ifndef HORON_BACKEND_GLOO_STATE_H
 #define HORON_BACKEND_GLOO_STATE_H
 
-#include "backend/backend.h"
 #include "backend/gloo_plan.h"
+#include "backend/messages.h"
 #include "link/gloo_wire.h"
 
 /** The full mesh. */
@@ -60,7 +60,13 @@ struct horon_gloo_channel {
     uint64_t *give_at, *take_at;        /* [size + 1] bytes */
     struct horon_gloo_flight *flights;  /* [size + 1] */
     struct horon_gloo_memory work, two; /* two segments that came, and are not yet combined */
+    struct horon_gloo_carried *carried, **last_carried; /* messages in flight (gloo_messages.c) */
 };
+
+/** What it does with messages. */
+extern const struct horon_backend_messages horon_gloo_messages;
+/** Those in flight; the pairs know them no more. */
+void horon_gloo_forget_messages(struct horon_gloo_channel *channel);
 
 /** The only function that changes the phase; asserts that the move is a legal one. */
 void horon_gloo_move_phase(struct horon_gloo_channel *channel, enum horon_gloo_phase to);
@@ -68,6 +74,11 @@ void horon_gloo_move_phase(struct horon_gloo_channel *channel, enum horon_gloo_p
 /** Writes to and reads from a rank what goes. @return as horon_gloo_pair_move(); ranks are named */
 horon_status_t horon_gloo_mesh_move(struct horon_gloo_channel *channel, int rank, bool *moved_out,
                                     struct horon_error *error);
+/** Likewise to and from all that can go on. */
+horon_status_t horon_gloo_look(struct horon_gloo_channel *channel, bool *moved_out,
+                               struct horon_error *error);
+/** Forgets what is in flight. */
+void horon_gloo_close_mesh(struct horon_gloo_mesh *mesh);
 /** @return why->status; the rank is named */
 horon_status_t horon_gloo_lost(const struct horon_gloo_channel *channel, int rank,
                                const struct horon_error *why, struct horon_error *error);

@@ -122,6 +122,13 @@ bool horon_route_keeps_inputs(const struct horon_route *route);
 /** What that does just now, for texts; "" if nothing is known. */
 void horon_route_explain(const struct horon_route *route, char *text, size_t text_bytes);
 
+/** The channel that carries messages, too; NULL: links do. */
+static inline struct horon_backend_channel *horon_route_carrier(const struct horon_route *route)
+{
+    struct horon_backend_channel *channel = route->words.channel;
+    return channel && channel->backend->messages ? channel : NULL;
+}
+
 /** Operations ended so far. */
 static inline uint64_t horon_route_ended(const struct horon_route *route)
 {

@@ -518,8 +518,8 @@ HORON_API horon_status_t horon_timeline_stop(horon_context_t *ctx);
  * Tells which backend carries such an operation, as its ranks have agreed; before their first one
  * of that kind, named or in order, as this rank alone would have it.
  * @param desc verb, flags, dtype, redop, memory, count or shape, and process_set count
- * @return its name in the setting BACKEND, a constant; of a message "native"; NULL: none, also
- *         where the descriptor is wrong, or this rank has begun nothing in that process set
+ * @return its name in the setting BACKEND, a constant; of a message "native" or "gloo"; NULL: none,
+ *         also where the descriptor is wrong, or this rank has begun nothing in that process set
  * Thread: any, but no callback. Blocks: until another thread that makes progress gives way.
  */
 HORON_API const char *horon_carrier(horon_context_t *ctx, const horon_descriptor_t *desc);

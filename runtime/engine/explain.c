@@ -119,8 +119,11 @@ static int explain_message(const struct horon_request *request, char *text, size
     const char *name = team->rank_names[peer];
     if (request->message.state == HORON_MESSAGE_NEW)
         snprintf(text, text_bytes, "waiting for a link to %s", name);
-    else if (request->message.state == HORON_MESSAGE_WAITS)
+    else if (request->message.state == HORON_MESSAGE_WAITS ||
+             (request->message.state == HORON_MESSAGE_CARRIED && !horon_message_sends(request)))
         snprintf(text, text_bytes, "waiting for %s to send it", name);
+    else if (request->message.state == HORON_MESSAGE_CARRIED)
+        snprintf(text, text_bytes, "waiting for %s to receive it", name);
     else if (horon_verb_of(&request->op.agreed)->reads != HORON_RANKS_NONE)
         snprintf(text, text_bytes, "waiting for %s to receive it; %zu of %zu bytes have gone", name,
                  transfer->moved_bytes, transfer->bytes);

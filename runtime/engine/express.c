@@ -214,7 +214,7 @@ horon_status_t horon_engine_move_messages(struct horon_engine *engine,
     struct horon_engine_team *team = messages[0]->team;
     bool wants = false, moved = false;
     HORON_ASSERT_OWNER(engine->options.owner);
-    if (horon_engine_has_post(engine))
+    if (horon_engine_has_post(engine) || team->messages.carrier)
         return HORON_AGAIN;
     for (size_t i = 0; i < n; i++) {
         const struct horon_mux *mux = mux_of(messages[i]);

@@ -29,6 +29,7 @@
  */
 #include "engine/messages.h"
 
+#include "engine/carried.h"
 #include "engine/express.h"
 #include "exec/owed_ring.h"
 #include "link/mux_announced.h"
@@ -41,10 +42,12 @@
 
 static void move(struct horon_request *request, enum horon_message_state to)
 {
-    static const unsigned legal[] = {[HORON_MESSAGE_NEW] =
-                                         1u << HORON_MESSAGE_WAITS | 1u << HORON_MESSAGE_UNDERWAY,
+    static const unsigned legal[] = {[HORON_MESSAGE_NEW] = 1u << HORON_MESSAGE_WAITS |
+                                                           1u << HORON_MESSAGE_UNDERWAY |
+                                                           1u << HORON_MESSAGE_CARRIED,
                                      [HORON_MESSAGE_WAITS] = 1u << HORON_MESSAGE_NEW,
-                                     [HORON_MESSAGE_UNDERWAY] = 1u << HORON_MESSAGE_NEW};
+                                     [HORON_MESSAGE_UNDERWAY] = 1u << HORON_MESSAGE_NEW,
+                                     [HORON_MESSAGE_CARRIED] = 1u << HORON_MESSAGE_NEW};
     assert(legal[request->message.state] & 1u << to);
     request->message.state = to;
 }
@@ -75,6 +78,15 @@ static bool make_matching(struct horon_engine_team *team)
     if (!team->messages.matching)
         team->messages.matching = horon_matching_create(team->view.size, WAITING_MAX);
     return team->messages.matching != NULL;
+}
+
+void horon_team_unbind_messages(struct horon_engine_team *team)
+{
+    assert(!team->messages.first);
+    horon_matching_destroy(team->messages.matching);
+    team->messages.matching = NULL;
+    team->messages.carrier = NULL;
+    team->messages.seen = 0;
 }
 
 bool horon_team_has_messages(const struct horon_engine_team *team)
@@ -133,8 +145,7 @@ static void detach(struct horon_request *request)
     count_unlinked(request, false);
 }
 
-/* @param why NULL: it went well */
-static void end(struct horon_request *request, const struct horon_error *why)
+void horon_message_end(struct horon_request *request, const struct horon_error *why)
 {
     struct horon_engine_team *team = request->team;
     detach(request);
@@ -146,12 +157,14 @@ static void end(struct horon_request *request, const struct horon_error *why)
 /* One whose data has come, or gone, has ended well, although nobody has looked yet. */
 void horon_team_give_up_messages(struct horon_engine_team *team)
 {
+    if (team->messages.first && team->messages.carrier)
+        horon_carried_give_up(team);
     struct horon_request *request = team->messages.first, *next;
     horon_mux_ends_init(&team->messages.ends);
     for (; request; request = next) {
         next = request->message.next;
         if (is_done(request))
-            end(request, NULL);
+            horon_message_end(request, NULL);
         else
             detach(request);
     }
@@ -192,7 +205,7 @@ HORON_SELDOM static void end_left(struct horon_request *request)
         horon_error_set(&why, HORON_ERR_CLOSED, "that rank %s nothing more, since %s has %s", verb,
                         team->rank_names[culprit], horon_team_how_left(team, culprit));
     horon_error_blame(&why, HORON_CAUSE_LEFT, has_left ? peer : team->ranks[culprit], -1);
-    end(request, &why);
+    horon_message_end(request, &why);
 }
 
 /* ---- transfers ------------------------------------------------------------------------------ */
@@ -223,9 +236,9 @@ static void add_begun_event(struct horon_request *request)
                            request->op.count, HORON_EVENT_MESSAGE);
 }
 
-static void is_underway(struct horon_request *request)
+void horon_message_begins(struct horon_request *request, enum horon_message_state as)
 {
-    move(request, HORON_MESSAGE_UNDERWAY);
+    move(request, as);
     assert(!request->begun && !request->held);
     request->begun = true;
     request->team->messages.moves++;
@@ -236,7 +249,7 @@ void horon_team_adopt_message(struct horon_engine_team *team, struct horon_reque
 {
     horon_engine_link(team->engine, request);
     append(request);
-    is_underway(request);
+    horon_message_begins(request, HORON_MESSAGE_UNDERWAY);
 }
 
 /* ---- sending -------------------------------------------------------------------------------- */
@@ -273,15 +286,15 @@ static void send_or_post(struct horon_request *request)
     const horon_status_t status = now ? HORON_OK : horon_mux_post_send(mux, transfer, &error);
     count_unlinked(request, false);
     if (status != HORON_OK) {
-        end(request, &error);
+        horon_message_end(request, &error);
         return;
     }
     horon_matching_count_send(team->messages.matching, to);
-    is_underway(request);
+    horon_message_begins(request, HORON_MESSAGE_UNDERWAY);
     if (!now)
         announce(request); /* it goes before all data that waits */
     else if (transfer->done)
-        end(request, NULL);
+        horon_message_end(request, NULL);
 }
 
 /* Its link is there, on both sides. To wake its reader waits until what was written has reached
@@ -333,7 +346,7 @@ horon_status_t horon_team_on_refusal(struct horon_engine_team *team, int peer,
         horon_message_explain_lack(request, &why);
     else
         horon_message_explain_difference(request, count, dtype, &why);
-    end(request, &why);
+    horon_message_end(request, &why);
     return HORON_OK;
 }
 
@@ -377,21 +390,21 @@ static void begin_recv(struct horon_request *request, const struct horon_offer *
     } else if (announced && announced->data) {
         horon_message_take_data(request, announced);
         add_begun_event(request);
-        end(request, NULL);
+        horon_message_end(request, NULL);
         return;
     } else {
         status = horon_mux_post_recv(link_to(team->engine, peer_of(request)),
                                      horon_message_fill(request, offer->number), &why);
     }
     if (status == HORON_OK) {
-        is_underway(request);
+        horon_message_begins(request, HORON_MESSAGE_UNDERWAY);
         if (is_done(request))
-            end(request, NULL);
+            horon_message_end(request, NULL);
         return;
     }
     refuse(request, offer);
     if (!team->failed) /* to tell the sender may need memory that is not there */
-        end(request, &why);
+        horon_message_end(request, &why);
 }
 
 horon_status_t horon_team_take_offer(struct horon_engine_team *team, struct horon_offer *offer,
@@ -441,7 +454,7 @@ static void end_unlinked(struct horon_engine_team *team, int peer, const struct 
     for (struct horon_request *request = team->messages.first; request; request = next) {
         next = request->message.next;
         if (peer_of(request) == peer && request->message.state != HORON_MESSAGE_UNDERWAY)
-            end(request, why);
+            horon_message_end(request, why);
     }
 }
 
@@ -495,7 +508,7 @@ static bool move_message(struct horon_request *request)
     } else if (underway && transfer->status != HORON_OK) {
         struct horon_error why;
         horon_mux_transfer_error(link_to(engine, peer_of(request)), transfer, &why);
-        end(request, &why);
+        horon_message_end(request, &why);
     } else if (!underway) {
         return move_unlinked(request);
     }
@@ -508,7 +521,7 @@ static void end_done(struct horon_engine_team *team)
     struct horon_transfer *transfer;
     while ((transfer = horon_mux_ends_take(&team->messages.ends))) {
         const size_t at = offsetof(struct horon_request, message.transfer);
-        end((struct horon_request *)(void *)((char *)transfer - at), NULL);
+        horon_message_end((struct horon_request *)(void *)((char *)transfer - at), NULL);
     }
 }
 
@@ -518,6 +531,8 @@ bool horon_team_move_messages(struct horon_engine_team *team)
     struct horon_engine *engine = team->engine;
     const uint64_t moves = messages->moves;
     struct horon_request *next;
+    if (messages->carrier)
+        return horon_carried_move(team);
     end_done(team);
     if (messages->seen == engine->membership->changes && !messages->ends.differs)
         return messages->moves != moves;
@@ -556,6 +571,12 @@ void horon_team_start_message(struct horon_engine_team *team, struct horon_reque
 {
     struct horon_message *message = &request->message;
     struct horon_offer offer;
+    if (team->messages.carrier) {
+        message->state = HORON_MESSAGE_NEW;
+        append(request);
+        horon_carried_start(request);
+        return;
+    }
     if (!make_matching(team)) {
         horon_engine_end_here(team->engine, request, HORON_ERR_MEMORY, "no memory for a message");
         return;

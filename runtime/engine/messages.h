@@ -35,6 +35,8 @@ void horon_team_start_message(struct horon_engine_team *team, struct horon_reque
 bool horon_team_move_messages(struct horon_engine_team *team);
 /** The links forget those in flight; the caller ends their requests. */
 void horon_team_give_up_messages(struct horon_engine_team *team);
+/** Forgets what is bound to the membership; none is in flight. */
+void horon_team_unbind_messages(struct horon_engine_team *team);
 /** Is one in flight, or announced? */
 bool horon_team_has_messages(const struct horon_engine_team *team);
 /** A message is offered by a rank of the team. @param announced NULL: it does not announce itself
@@ -58,6 +60,10 @@ horon_status_t horon_engine_on_announced(void *engine, int peer,
 
 /** The transfer of a message, which is that number of its sender's. */
 struct horon_transfer *horon_message_fill(struct horon_request *request, uint64_t number);
+/** It is in flight on its link, or by the backend. */
+void horon_message_begins(struct horon_request *request, enum horon_message_state as);
+/** Ends it. @param why NULL: it went well */
+void horon_message_end(struct horon_request *request, const struct horon_error *why);
 /** Copies what has come whole to where its receive wants it: the link needs to know nothing of it.
  */
 void horon_message_take_data(const struct horon_request *request,

@@ -228,6 +228,7 @@ static horon_status_t create_routes(struct horon_engine_team *team)
         status = horon_route_init(&team->lanes[i].route, &options, &team->view, team->host);
         team->lanes[i].stuck = false;
     }
+    team->messages.carrier = horon_route_carrier(&team->lanes[HORON_LANE_ORDERED].route);
     if (status == HORON_OK)
         move(team, HORON_TEAM_READY);
     return status;
@@ -278,10 +279,7 @@ void horon_team_unbind(struct horon_engine_team *team)
     horon_kept_drop(team);
     horon_coordinator_destroy(team->coordinator);
     team->coordinator = NULL;
-    assert(!team->messages.first);
-    horon_matching_destroy(team->messages.matching);
-    team->messages.matching = NULL;
-    team->messages.seen = 0;
+    horon_team_unbind_messages(team);
     if (team->state != HORON_TEAM_UNBOUND) /* else binding it has failed */
         move(team, HORON_TEAM_UNBOUND);
     for (int rank = 0; team->ring_of && rank < team->view.size; rank++)

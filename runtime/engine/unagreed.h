@@ -7,7 +7,8 @@
 #include "status.h"
 
 /**
- * What is asked of an operation there, besides what is asked everywhere: that it is in order. Takes
+ * What is asked of an operation there, besides what is asked everywhere: that it is in order, or a
+ * message with a tag that is not one of Gloo's own. Takes
  * the rows that each rank gives, which nobody tells there, from the splits: the caller's.
  * @param op its rows and count are there
  * @return OK | ERR_UNSUPPORTED, it is not in order | ERR_INVALID, the splits contradict src

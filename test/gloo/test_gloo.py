@@ -91,6 +91,14 @@ def test_operations_side_by_side():
             check(peer, size, script)
 
 
+def test_messages():
+    """Of each size both ways, the receive before and after the send; a thousand slots; one slot in
+    order; beside collectives on the same pairs."""
+    for peer in "gloo", "torch":
+        for size in 2, 3:
+            check(peer, size, scripts.messages())
+
+
 def failures(kinds, script, kill=None, line=None):
     """Runs a job that fails: rank @p kill is killed once all have begun @p line, or kills itself.
     Gloo that has a part of a message awaits the rest up to its limit, which is short here.

@@ -110,6 +110,20 @@ static horon_descriptor_t in_order(horon_verb_t verb, const void *src, void *dst
     return desc;
 }
 
+static horon_descriptor_t message(horon_verb_t verb, int peer, uint64_t tag, void *data,
+                                  uint64_t count)
+{
+    horon_descriptor_t desc = in_order(verb, NULL, NULL, count);
+    desc.flags = 0;
+    desc.root = peer;
+    desc.tag = tag;
+    if (verb == HORON_SEND)
+        desc.src = data;
+    else
+        desc.dst = data;
+    return desc;
+}
+
 static void expect(struct rank *rank, const horon_descriptor_t *desc)
 {
     char why[HORON_ERROR_TEXT_BYTES];
@@ -195,10 +209,9 @@ static void try_all(struct rank *rank)
     desc.flags = 0;
     desc.name = "named";
     expect_unsupported(rank, horon_submit(rank->ctx, &desc, &request));
-    desc = in_order(HORON_SEND, &x, NULL, 1);
-    desc.flags = 0;
-    desc.root = 1 - rank->rank;
-    expect_unsupported(rank, horon_submit(rank->ctx, &desc, &request));
+    desc = message(HORON_SEND, 1 - rank->rank, UINT64_C(1) << 56, &x, 1);
+    assert(horon_submit(rank->ctx, &desc, &request) == HORON_ERR_UNSUPPORTED);
+    assert(strstr(horon_last_error(rank->ctx), "tag"));
     expect_unsupported(rank, horon_join(rank->ctx, 0, &request));
     expect_unsupported(rank, horon_process_set_add(rank->ctx, &first, 1, -1, &id));
     add_up(rank);
