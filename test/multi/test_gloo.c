@@ -265,6 +265,139 @@ static void test_gloo_rank_that_is_gone_is_named(void **state)
     expect_created(ranks, 2);
 }
 
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static pthread_barrier_t have_met;
+
+/* Where both are, without a word between the ranks. */
+static void meet(void)
+{
+    pthread_barrier_wait(&have_met);
+}
+
+static void run_pair(void (*run)(struct rank *rank), const char *prefix)
+{
+    const char *const settings[] = {prefix, NULL};
+    struct rank ranks[2];
+    assert(!pthread_barrier_init(&have_met, NULL, 2));
+    start(ranks, 2, 2, run, settings);
+    end(ranks, 2);
+    pthread_barrier_destroy(&have_met);
+    expect_created(ranks, 2);
+}
+
+static void send_and_leave(struct rank *rank)
+{
+    float data[4] = {1, 2, 3, 4};
+    char why[HORON_ERROR_TEXT_BYTES];
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    horon_descriptor_t desc = message(HORON_SEND, 1, 7, data, 4);
+    if (rank->rank == 0) {
+        assert(!strcmp(horon_carrier(rank->ctx, &desc), "gloo"));
+        for (int i = 0; i < 3; i++) {
+            data[0] = (float)i;
+            expect(rank, &desc);
+        }
+        horon_context_destroy(rank->ctx);
+        rank->ctx = NULL;
+        meet();
+        return;
+    }
+    meet();
+    for (int i = 0; i < 3; i++) {
+        desc = message(HORON_RECV, 0, 7, data, 4);
+        expect(rank, &desc);
+        assert(data[0] == (float)i && data[3] == 4);
+    }
+    assert(horon_run(rank->ctx, &desc, -1, why, sizeof why) == HORON_ERR_PEER_LOST);
+    assert(strstr(why, "rank 0"));
+    assert(horon_last_failure(rank->ctx, &failure) == HORON_OK);
+    assert(failure.rank == 0);
+}
+
+static void test_gloo_messages_of_a_rank_that_has_left_arrive(void **state)
+{
+    (void)state;
+    run_pair(send_and_leave, "GLOO_PREFIX=left");
+}
+
+/* More or less than there is room for, before the receive and after it; then one that fits. */
+static void differ(struct rank *rank)
+{
+    static const uint64_t counts[] = {6, 2, 4};
+    float data[6] = {0};
+    char why[HORON_ERROR_TEXT_BYTES];
+    for (int late = 0; late < 2; late++) {
+        for (int i = 0; i < 3; i++) {
+            horon_request_t *request;
+            horon_descriptor_t desc = message(HORON_SEND, 1, 1, data, counts[i]);
+            if (rank->rank == 0) {
+                data[0] = (float)(10 * late + i);
+                if (late)
+                    meet(); /* the receive is there */
+                expect(rank, &desc);
+                if (!late)
+                    meet();
+                continue;
+            }
+            desc = message(HORON_RECV, 0, 1, data, 4);
+            if (!late)
+                meet();
+            assert(horon_submit(rank->ctx, &desc, &request) == HORON_OK);
+            if (late)
+                meet();
+            const horon_status_t status = horon_wait(request, HORON_HOST_DONE, -1);
+            snprintf(why, sizeof why, "%s", horon_request_error(request));
+            horon_release(request);
+            assert(status == (i < 2 ? HORON_ERR_MISMATCH : HORON_OK));
+            assert(i == 2 || strstr(why, i ? "8 bytes" : "24 bytes"));
+            assert(i < 2 || data[0] == (float)(10 * late + i));
+        }
+    }
+    add_up(rank);
+}
+
+static void test_gloo_messages_that_differ_fail_by_themselves(void **state)
+{
+    (void)state;
+    run_pair(differ, "GLOO_PREFIX=differ");
+}
+
+/* In flight with what goes in order; given up by a time limit, and by the end of the context. */
+static void give_up(struct rank *rank)
+{
+    float one = 1, two = 0, three = 0;
+    char why[HORON_ERROR_TEXT_BYTES];
+    horon_request_t *request;
+    horon_descriptor_t desc = message(HORON_RECV, 1 - rank->rank, 1, &two, 1);
+    assert(horon_submit(rank->ctx, &desc, &request) == HORON_OK);
+    add_up(rank);
+    desc = message(HORON_SEND, 1 - rank->rank, 1, &one, 1);
+    expect(rank, &desc);
+    assert(horon_wait(request, HORON_HOST_DONE, -1) == HORON_OK && two == 1);
+    horon_release(request);
+    desc = message(HORON_RECV, 1 - rank->rank, 2, &two, 1);
+    assert(horon_submit(rank->ctx, &desc, &request) == HORON_OK);
+    meet();
+    if (rank->rank == 0) {
+        desc.tag = 3;
+        desc.dst = &three;
+        assert(horon_run(rank->ctx, &desc, 1, why, sizeof why) == HORON_ERR_TIMEOUT);
+        assert(strstr(why, "rank 1"));
+    }
+    meet();
+    horon_context_destroy(rank->ctx);
+    rank->ctx = NULL;
+    assert(horon_wait(request, HORON_HOST_DONE, -1) != HORON_OK);
+    horon_release(request);
+}
+
+static void test_gloo_messages_are_given_up(void **state)
+{
+    (void)state;
+    run_pair(give_up, "GLOO_PREFIX=up");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -273,6 +406,9 @@ int main(void)
         cmocka_unit_test(test_gloo_what_needs_agreement_is_refused),
         cmocka_unit_test(test_gloo_ranks_that_lack_are_named),
         cmocka_unit_test(test_gloo_rank_that_is_gone_is_named),
+        cmocka_unit_test(test_gloo_messages_of_a_rank_that_has_left_arrive),
+        cmocka_unit_test(test_gloo_messages_that_differ_fail_by_themselves),
+        cmocka_unit_test(test_gloo_messages_are_given_up),
     };
     return cmocka_run_group_tests(tests, open_folder, close_folder);
 }
