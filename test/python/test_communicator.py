@@ -110,6 +110,7 @@ if me == 0:
 else:
     while horon.allreduce(float(told.exists()), op=horon.Max, name="other") == 0.0:
         pass
+    horon.shutdown()  # the other one may not be through yet
 os.write(1, b"rank %d is through\\n" % me)
 os._exit(0)
 """
