@@ -438,6 +438,13 @@ static horon_status_t digest(struct horon_gloo_pair *pair)
     return status;
 }
 
+/* Is this the payload of the last message that is awaited, and long? What comes next is likely to
+ * be awaited once this one has ended, and is left alone until then: it would have to be copied. */
+static bool is_last(const struct horon_gloo_pair *pair)
+{
+    return pair->into && pair->payload_left >= sizeof pair->in && !pair->awaited.first;
+}
+
 /* The rest of a payload to its place, and what is behind it. */
 static horon_status_t read_some(struct horon_gloo_pair *pair, bool *all_out,
                                 struct horon_error *error)
@@ -451,7 +458,8 @@ static horon_status_t read_some(struct horon_gloo_pair *pair, bool *all_out,
     const size_t direct = in_payload(pair) && pair->payload ? pair->payload_left : 0;
     assert(!direct || pair->in_end == 0);
     count = add_piece(vector, count, pair->payload, direct, 0);
-    count = add_piece(vector, count, pair->in, sizeof pair->in, pair->in_end);
+    if (!is_last(pair) || !direct)
+        count = add_piece(vector, count, pair->in, sizeof pair->in, pair->in_end);
     const size_t asked = horon_link_vector_bytes(vector, count);
     const horon_status_t status = pair->link->ops->recv(pair->link, vector, count, &got, error);
     if (status != HORON_OK)
@@ -470,7 +478,9 @@ static horon_status_t read_in(struct horon_gloo_pair *pair, bool *moved_out,
 {
     horon_status_t status = HORON_OK;
     bool all = false;
-    for (int i = 0; i < READS_MAX && status == HORON_OK && !all; i++) {
+    bool last = false;
+    for (int i = 0; i < READS_MAX && status == HORON_OK && !all && !(last && !pair->into); i++) {
+        last = is_last(pair);
         status = read_some(pair, &all, error);
         if (status != HORON_OK)
             break;

@@ -45,15 +45,18 @@ static horon_status_t memory_recv(struct horon_link *link, const struct iovec *v
                                   size_t *got_bytes_out, struct horon_error *error)
 {
     struct memory_link *memory = memory_of(link);
-    size_t part = memory->in_end - memory->in_at;
-    (void)count;
-    part = part < vector[0].iov_len ? part : vector[0].iov_len;
-    part = part < memory->cut ? part : memory->cut;
-    if (part == 0)
+    size_t left = memory->in_end - memory->in_at;
+    left = left < memory->cut ? left : memory->cut;
+    if (left == 0)
         return memory->over ? horon_link_ended("closed", error) : HORON_AGAIN;
-    memcpy(vector[0].iov_base, memory->in + memory->in_at, part);
-    memory->in_at += part;
-    *got_bytes_out = part;
+    *got_bytes_out = 0;
+    for (int i = 0; i < count && left > 0; i++) {
+        const size_t part = left < vector[i].iov_len ? left : vector[i].iov_len;
+        memcpy(vector[i].iov_base, memory->in + memory->in_at, part);
+        memory->in_at += part;
+        *got_bytes_out += part;
+        left -= part;
+    }
     return HORON_OK;
 }
 
@@ -226,6 +229,37 @@ static void test_gloo_horons_spare_each_other_credits(void **state)
     }
 }
 
+/* They come together, and the second one's receive is there only once the first one has ended. */
+static void test_gloo_long_messages_wait_for_their_receives(void **state)
+{
+    static char data[2][10000], room[2][10000];
+    struct horon_gloo_message in[2];
+    struct horon_error error = {0};
+    (void)state;
+    memset(data[0], 'a', sizeof data[0]);
+    memset(data[1], 'b', sizeof data[1]);
+    open_pair(true, 100000);
+    come(HORON_GLOO_HELLO, 0, 0);
+    assert_int_equal(move(), HORON_OK);
+    for (int i = 0; i < 2; i++) {
+        in[i] = (struct horon_gloo_message){.slot = 1, .data = room[i], .bytes = sizeof room[i]};
+        come(HORON_GLOO_EAGER, 1, sizeof data[i]);
+        come_data(data[i], sizeof data[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        size_t bytes;
+        assert_false(horon_gloo_pair_announced(pair, 1, &bytes));
+        assert_int_equal(horon_gloo_pair_recv(pair, &in[i]), HORON_OK);
+        for (bool moved = true; moved && !in[i].done;) {
+            moved = false;
+            assert_int_equal(horon_gloo_pair_move(pair, &moved, &error), HORON_OK);
+        }
+        assert_true(in[i].done);
+        assert_memory_equal(room[i], data[i], sizeof data[i]);
+    }
+    horon_gloo_pair_destroy(pair);
+}
+
 /* It is taken, and goes nowhere; what is behind it is as ever. */
 static void test_gloo_message_that_is_longer_than_its_room_is_dropped(void **state)
 {
@@ -344,6 +378,7 @@ int main(void)
         cmocka_unit_test(test_gloo_credit_may_come_first),
         cmocka_unit_test(test_gloo_recv_gives_a_credit_and_takes_what_comes),
         cmocka_unit_test(test_gloo_horons_spare_each_other_credits),
+        cmocka_unit_test(test_gloo_long_messages_wait_for_their_receives),
         cmocka_unit_test(test_gloo_message_that_is_longer_than_its_room_is_dropped),
         cmocka_unit_test(test_gloo_order_holds_when_the_other_end_turns_out_a_horon),
         cmocka_unit_test(test_gloo_what_a_peer_must_not_send_breaks_the_pair),
