@@ -74,6 +74,25 @@ static horon_status_t make_topology(const struct horon_identity *id, char (*name
     return status;
 }
 
+static bool is_here(int socket)
+{
+    struct horon_address own = {.bytes = sizeof own.v6}, other = {.bytes = sizeof other.v6};
+    return getsockname(socket, &own.any, &own.bytes) == 0 &&
+           getpeername(socket, &other.any, &other.bytes) == 0 &&
+           horon_address_same_host(&own, &other);
+}
+
+/* A rank waits otherwise where they are more than cores. All that is known of a rank is whether its
+ * connection stays on this machine. */
+static void place_ranks(const struct horon_identity *id, const int *sockets,
+                        const struct horon_profile *own, struct horon_topology *topology)
+{
+    const struct horon_machine machine = {.id = own->kernel, .cores = own->cores};
+    for (int rank = 0; rank < id->size; rank++)
+        if (rank == id->rank || is_here(sockets[rank]))
+            horon_topology_put_machine(topology, rank, &machine);
+}
+
 static void name_ranks(const struct horon_identity *id, const int *sockets, const char *own,
                        char (*names)[64])
 {
@@ -103,6 +122,7 @@ static horon_status_t take_ranks(struct horon_boot *boot, const struct horon_ide
     status = make_topology(id, names, &topology, error);
     if (status != HORON_OK)
         goto done;
+    place_ranks(id, sockets, &boot->profiles[0], &topology);
     profiles[id->rank] = boot->profiles[0];
     for (size_t rank = 0; rank < size; rank++) {
         proven[rank].fd = sockets[rank];
