@@ -21,6 +21,9 @@ def rank_of_torch(store, rank, size):
     parts = [torch.zeros(3, dtype=torch.int64) for _ in range(size)]
     dist.all_gather(parts, torch.full((3,), rank, dtype=torch.int64))
     dist.barrier()
+    to, tag = (rank + 1) % size, 40 + rank
+    dist.send(torch.full((4,), float(rank)), to, tag=tag)
+    dist.recv(total[:4], (rank - 1) % size, tag=40 + (rank - 1) % size)
     dist.destroy_process_group()
     return total.tolist(), torch.cat(parts).tolist()
 
@@ -43,6 +46,9 @@ def rank_of_horon(store, rank, size):
     with pytest.raises(ValueError, match="HORON_IN_ORDER"):
         horon.allreduce(total, name="named")
     run("barrier")
+    sent = horon.send_async(numpy.full(4, rank, dtype=numpy.float32), (rank + 1) % size, 40 + rank)
+    horon.recv(total[:4], (rank - 1) % size, 40 + (rank - 1) % size)
+    sent.wait()
     horon.shutdown()
     return total.tolist(), parts.tolist()
 
@@ -54,5 +60,6 @@ def rank_of_either(store):
 
 def test_gloo_ranks_of_torch_and_horon_are_one_job(run_ranks, tmp_path):
     size = 3
-    expected = [6.0] * 5, [rank for rank in range(size) for _ in range(3)]
-    assert run_ranks(size, rank_of_either, str(tmp_path / "meet")) == [expected] * size
+    gathered = [rank for rank in range(size) for _ in range(3)]
+    expected = [([float((rank - 1) % size)] * 4 + [6.0], gathered) for rank in range(size)]
+    assert run_ranks(size, rank_of_either, str(tmp_path / "meet")) == expected
