@@ -100,6 +100,8 @@ void horon_token_release_armed(struct horon_context *ctx);
 /** With the token in hand: drives what run.c began, to its end, the deadline, or time to sleep. */
 void horon_requests_drive(struct horon_context *ctx, struct horon_request *const *requests,
                           size_t n, uint64_t deadline_ns);
+/** A turn, if a backend needs this thread for its operations, and no other one drives. */
+void horon_context_move_here(struct horon_context *ctx);
 /** engine_options.wake_waiters */
 void horon_waiters_wake(_Atomic uint32_t *state);
 

@@ -455,6 +455,14 @@ static void sleep_on(const struct wait *wait, uint64_t deadline_ns, int64_t slic
     futex(state, FUTEX_WAIT_PRIVATE, waited, &timeout);
 }
 
+void horon_context_move_here(struct horon_context *ctx)
+{
+    if (!horon_engine_needs_thread(ctx->engine) || !horon_token_try(ctx))
+        return;
+    (void)horon_token_look(ctx);
+    horon_token_release(ctx);
+}
+
 /* Looks on while another thread drives. @return true: got the token */
 static bool look_on(struct horon_context *ctx, struct wait *wait, uint64_t deadline_ns)
 {
@@ -490,8 +498,9 @@ static horon_status_t wait_until_over(struct horon_context *ctx, struct wait *wa
         timeout_ms < 0 ? UINT64_MAX : horon_clock_deadline(horon_clock_ns(), timeout_ms);
     bool slept = has_slept(wait);
     int64_t slice_ms = SLICE_MS;
+    const bool needed = horon_engine_needs_thread(ctx->engine);
     for (;;) {
-        const bool alone = atomic_load_explicit(&ctx->calling_back, memory_order_relaxed);
+        const bool alone = needed || atomic_load_explicit(&ctx->calling_back, memory_order_relaxed);
         if ((!slept || alone) && look_on(ctx, wait, deadline)) {
             drive(ctx, wait, deadline);
             if (is_over(wait))

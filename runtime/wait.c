@@ -68,6 +68,8 @@ horon_status_t horon_test(horon_request_t *req, horon_completion_t kind)
     const horon_status_t status = check(req, kind);
     if (status != HORON_OK)
         return status;
+    if (!horon_request_ended(req))
+        horon_context_move_here(req->context);
     return horon_request_ended(req) ? req->status : HORON_IN_PROGRESS;
 }
 

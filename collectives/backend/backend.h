@@ -14,6 +14,8 @@
 
 #include "channel.h"
 
+#include <pthread.h>
+
 /* What it promises, or asks for; bits. */
 #define HORON_BACKEND_KEEPS_TREE 1u       /* sums follow the canonical tree (design 3.8) */
 #define HORON_BACKEND_ANY_THREAD 2u       /* else it is not used: any waiting thread drives it */
@@ -34,6 +36,10 @@ struct horon_backend_context {
     const struct horon_backend *backend;
     /* Of what it found, 1 or more. Ranks may have found different ones: the lowest counts. */
     uint32_t version;
+    /* Only this thread can move its operations, whose turns of another one do nothing: where it
+     * waits it looks by itself every millisecond. */
+    bool is_bound;
+    pthread_t thread;
 };
 
 /** What a backend makes for a lane; its own struct begins with it. */

@@ -155,6 +155,16 @@ void horon_backends_close(struct horon_backends *backends, bool in_peace)
     *backends = (struct horon_backends){0};
 }
 
+bool horon_backends_need_thread(const struct horon_backends *backends)
+{
+    for (size_t i = 0; i < backends->count; i++) {
+        const struct horon_backend_context *context = backends->contexts[i];
+        if (context && context->is_bound && pthread_equal(context->thread, pthread_self()))
+            return true;
+    }
+    return false;
+}
+
 bool horon_backends_in_order_only(const struct horon_backends *backends)
 {
     bool only = true;

@@ -46,6 +46,8 @@ void horon_backends_close(struct horon_backends *backends, bool in_peace);
 /** Logs that one is not used, and why: @p what goes before it. */
 void horon_backends_unused(const struct horon_backends *backends, const struct horon_log *log,
                            const struct horon_backend *backend, const char *what, const char *why);
+/** Is the calling thread one that a backend needs to move its operations? Thread: any. */
+bool horon_backends_need_thread(const struct horon_backends *backends);
 /** Do all take operations in order alone, so that nothing can be negotiated? Thread: any. */
 bool horon_backends_in_order_only(const struct horon_backends *backends);
 /** Does any that is open carry an operation? As their `has`. Thread: any. */

@@ -692,7 +692,8 @@ HORON_API horon_status_t horon_start_all(horon_request_t *const *reqs, size_t n,
                                          size_t *n_started_out);
 
 /**
- * Asks whether the request has ended, without waiting or making progress.
+ * Asks whether the request has ended, without waiting; it makes progress only where MPI lets the
+ * calling thread alone do that.
  * @return OK | IN_PROGRESS | the failure | ERR_INVALID, prepared but never started, or no such kind
  */
 HORON_API horon_status_t horon_test(horon_request_t *req, horon_completion_t kind);

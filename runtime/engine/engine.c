@@ -388,6 +388,11 @@ uint64_t horon_engine_interval_ns(const struct horon_engine *engine)
     return least;
 }
 
+bool horon_engine_needs_thread(const struct horon_engine *engine)
+{
+    return horon_backends_need_thread(&engine->backends);
+}
+
 size_t horon_engine_in_flight(const struct horon_engine *engine)
 {
     HORON_ASSERT_OWNER(engine->options.owner);

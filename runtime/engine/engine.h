@@ -92,8 +92,7 @@ horon_status_t horon_engine_create(const struct horon_engine_options *options,
 /** Frees all but the table of names, which requests use until they are released. All requests must
  * have ended (horon_engine_leave). Takes the last posts and closes the mailbox. */
 void horon_engine_close(struct horon_engine *engine);
-/** Closes, and frees the rest. */
-void horon_engine_destroy(struct horon_engine *engine);
+void horon_engine_destroy(struct horon_engine *engine); /* closes, and frees the rest */
 /** Team 0: the whole job. */
 struct horon_engine_team *horon_engine_job(const struct horon_engine *engine);
 /** Ends a request for its submitter: outputs and status are final; wakes waiters, then calls the
@@ -142,6 +141,8 @@ bool horon_engine_advance(struct horon_engine_team *team, bool in_order);
 uint32_t horon_engine_wants(const struct horon_engine *engine);
 /** After how long it must look again, since a backend wakes nobody; 0: it need not. */
 uint64_t horon_engine_interval_ns(const struct horon_engine *engine);
+/** Is the calling thread one that a backend needs to move its operations? Thread: any. */
+bool horon_engine_needs_thread(const struct horon_engine *engine);
 /** Requests taken from the mailbox and not ended. */
 size_t horon_engine_in_flight(const struct horon_engine *engine);
 /** Is something left that only a turn of this rank moves: input that the poller has found, or what
@@ -189,8 +190,7 @@ void horon_engine_check_links(struct horon_engine *engine);
 const char *const *horon_engine_rank_names(const struct horon_engine *engine);
 /** What happens here; any thread may read it until the engine is closed. */
 struct horon_events *horon_engine_events(const struct horon_engine *engine);
-/** The table of names in flight. */
-struct horon_names *horon_engine_names(struct horon_engine *engine);
+struct horon_names *horon_engine_names(struct horon_engine *engine); /* those in flight */
 
 /** Why a pending request waits, as a text; and the first rank that it waits for, or -1. */
 void horon_engine_explain(struct horon_engine *engine, const struct horon_request *request,
