@@ -4,9 +4,9 @@
  * by the thread that holds the progress token. It is used where the setting BACKEND names it, and
  * MPI lets any thread make calls: at any time (MPI_THREAD_MULTIPLE), or one of them, and the
  * program keeps out of it (SERIALIZED; mpi_state.h says how). With less, only the thread that
- * began MPI could call it: what is in flight would stand still while that one computes, and what
- * another thread waits for would never end. And it would have to make communicators, by a call that
- * waits for other ranks.
+ * began MPI may call it, and does while it is inside horon: what is in flight stands still while
+ * that one computes, whatever other threads wait for. It cannot wait for ranks that make a
+ * communicator, so there are copies of the world: it carries a job that is all of it, in its order.
  *
  * MPI cannot cancel a collective, while an operation that is given up must leave its memory alone.
  * But MPI moves nothing unless somebody makes a call. So it works on the operation's own memory
@@ -77,8 +77,10 @@ static horon_status_t mpi_open(const struct horon_backend *backend,
     }
     context->base = (struct horon_backend_context){.backend = backend, .version = 1};
     context->log = log;
-    context->serialized = context->library->level == HORON_MPI_SERIALIZED;
-    context->promised = settings->mpi_serialized;
+    context->base.is_bound = context->library->level < HORON_MPI_SERIALIZED;
+    context->base.thread = pthread_self(); /* the main one, if it matters */
+    context->serialized = context->library->level <= HORON_MPI_SERIALIZED;
+    context->promised = settings->mpi_serialized || context->base.is_bound;
     *context_out = &context->base;
     HORON_LOG_INFO(log, "MPI: %s (%s), rank %d of %d, %s", context->library->version,
                    context->library->file, context->library->rank, context->library->size,
@@ -96,7 +98,8 @@ static void mpi_close(struct horon_backend_context *base, bool in_peace)
     context->given_up |= context->making != NULL; /* its thread may be in a call for ever */
     const bool stays = context->given_up || !in_peace;
     for (int i = 0; i < HORON_MPI_SERIALIZED_CHANNELS && !stays; i++)
-        if (context->comms[i] && !horon_mpi_has_ended(context->library))
+        if (context->comms[i] && horon_mpi_may_call(context) &&
+            !horon_mpi_has_ended(context->library))
             context->library->mpi.comm_free(&context->comms[i]);
     if (stays && context->library->began)
         HORON_LOG_WARN(context->log, "MPI_Finalize() is left out, as ranks might wait there");
@@ -117,13 +120,12 @@ static bool mpi_usable(const struct horon_backend_context *base, const struct ho
                  "HORON_MPI_SERIALIZED=1 if the program makes none meanwhile, or begin it with "
                  "MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...)");
     else if (context->serialized && team->ranks)
+        snprintf(why, why_bytes, "with MPI_THREAD_%s it carries no process set's operations",
+                 context->base.is_bound ? "SINGLE or FUNNELED" : "SERIALIZED");
+    else if (context->base.is_bound && (library->size != team->size || library->rank != team->rank))
         snprintf(why, why_bytes,
-                 "with MPI_THREAD_SERIALIZED it carries no process set's operations");
-    else if (library->level < HORON_MPI_SERIALIZED)
-        snprintf(why, why_bytes,
-                 "MPI was begun for calls of one thread (level %d): begin it with "
-                 "MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...)",
-                 library->level);
+                 "with MPI_THREAD_SINGLE or FUNNELED it carries a job of all ranks of MPI alone, "
+                 "in their order");
     else if (library->size < team->size)
         snprintf(why, why_bytes, "MPI has %d ranks, and the team %d", library->size, team->size);
     else if (horon_mpi_has_ended(library))
@@ -261,6 +263,9 @@ static horon_status_t begin_to_connect(struct horon_mpi_channel *channel, const 
                                    channel->team->rank_names[rank]);
         channel->counts[rank] = (int)(addresses[rank] - 1);
     }
+    if (channel->context->base.is_bound)
+        return horon_mpi_copying_begin(library, HORON_MPI_SERIALIZED_CHANNELS,
+                                       &channel->context->making, error);
     if (channel->context->serialized)
         return horon_mpi_making_begin(library, channel->counts, size, 0,
                                       HORON_MPI_SERIALIZED_CHANNELS, &channel->context->making,
@@ -308,6 +313,8 @@ static horon_status_t mpi_connect(struct horon_backend_channel *base, const uint
     horon_status_t status = HORON_OK;
     if (channel->failed_ns)
         return held_back(channel, error);
+    if (!horon_mpi_may_call(channel->context))
+        return HORON_IN_PROGRESS;
     const bool made = channel->context->serialized && channel->context->comms[channel->tag];
     if (!channel->making && !channel->context->making && !made)
         status = begin_to_connect(channel, addresses, error);
@@ -413,6 +420,8 @@ static horon_status_t mpi_advance(struct horon_backend_channel *base, bool *move
         return horon_error_set(error, HORON_ERR_CLOSED, "MPI was ended by the program");
     if (channel->failed_ns)
         return held_back(channel, error);
+    if (!horon_mpi_may_call(channel->context))
+        return HORON_IN_PROGRESS;
     for (;;) {
         horon_status_t status = look(channel, moved_out, error);
         if (status == HORON_IN_PROGRESS)
@@ -457,7 +466,9 @@ static void mpi_explain(const struct horon_backend_channel *base, char *text, si
                        : channel->step == HORON_MPI_ROWS ? "ranks tell each other their rows by MPI"
                        : channel->step == HORON_MPI_IDLE ? ""
                                                          : "it is in flight in MPI";
-    snprintf(text, text_bytes, "%s", what);
+    const bool bound = *what && channel->context->base.is_bound;
+    snprintf(text, text_bytes, "%s%s", what,
+             bound ? ", which its main thread alone may call, inside horon" : "");
 }
 
 /* In place MPI writes over them, unless it writes to memory of the channel's; and the end of the
@@ -481,6 +492,8 @@ static uint64_t mpi_interval_ns(const struct horon_backend_channel *base)
 {
     struct horon_mpi_channel *channel = (struct horon_mpi_channel *)(uintptr_t)base;
     const uint64_t pause_ns = channel->pause_ns;
+    if (!horon_mpi_may_call(channel->context) && !channel->failed_ns)
+        return 0; /* the thread that may looks by itself, if it waits */
     channel->pause_ns = pause_ns < PAUSE_MAX_NS / 2 ? 2 * pause_ns : PAUSE_MAX_NS;
     return pause_ns;
 }

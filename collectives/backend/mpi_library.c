@@ -104,12 +104,14 @@ static const struct call_row call_rows[] = {
     CALL("Finalized", finalized),
     CALL("Init_thread", init_thread),
     CALL("Query_thread", query_thread),
+    CALL("Is_thread_main", is_thread_main),
     CALL("Finalize", finalize),
     CALL("Get_library_version", get_library_version),
     CALL("Error_string", error_string),
     CALL("Comm_rank", comm_rank),
     CALL("Comm_size", comm_size),
     CALL("Comm_group", comm_group),
+    CALL("Comm_idup", comm_idup),
     CALL("Comm_create_group", comm_create_group),
     CALL("Comm_set_errhandler", comm_set_errhandler),
     CALL("Comm_test_inter", comm_test_inter),
@@ -438,17 +440,28 @@ static horon_status_t make_types_and_ops(struct horon_error *error)
     return status;
 }
 
-static horon_status_t see_world(struct horon_error *error)
+/* These calls any thread may make. */
+static horon_status_t see_level(struct horon_error *error)
 {
     struct horon_mpi_library *library = &process.library;
-    int level = 0;
-    int code = library->mpi.query_thread(&level);
+    int level = 0, main = 0;
+    library->mpi.query_thread(&level);
+    library->mpi.is_thread_main(&main);
     library->level = HORON_MPI_SINGLE;
     while (library->level < HORON_MPI_MULTIPLE &&
            level >= library->family->levels[library->level + 1])
         library->level++;
-    if (code == HORON_MPI_SUCCESS)
-        code = library->mpi.comm_rank(library->world, &library->rank);
+    if (library->level >= HORON_MPI_SERIALIZED || main)
+        return HORON_OK;
+    return horon_error_set(error, HORON_ERR_UNSUPPORTED,
+                           "MPI was begun for calls of one thread, and another one makes this "
+                           "context: begin it with MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...)");
+}
+
+static horon_status_t see_world(struct horon_error *error)
+{
+    struct horon_mpi_library *library = &process.library;
+    int code = library->mpi.comm_rank(library->world, &library->rank);
     if (code == HORON_MPI_SUCCESS)
         code = library->mpi.comm_size(library->world, &library->size);
     return code == HORON_MPI_SUCCESS ? HORON_OK
@@ -477,6 +490,8 @@ static horon_status_t make_usable(const struct horon_mpi_wanted *wanted, struct 
                                "MPI has ended in this process, and cannot begin again");
     if (!begun)
         status = begin(wanted, error);
+    if (status == HORON_OK)
+        status = see_level(error);
     if (status == HORON_OK && !process.usable)
         status = see_world(error);
     if (status == HORON_OK)

@@ -45,12 +45,14 @@ struct horon_mpi_calls {
     int (*finalized)(int *flag);
     int (*init_thread)(int *argc, char ***argv, int required, int *provided);
     int (*query_thread)(int *provided);
+    int (*is_thread_main)(int *flag);
     int (*finalize)(void);
     int (*get_library_version)(char *text, int *length);
     int (*error_string)(int code, char *text, int *length);
     int (*comm_rank)(horon_mpi_handle comm, int *rank);
     int (*comm_size)(horon_mpi_handle comm, int *size);
     int (*comm_group)(horon_mpi_handle comm, horon_mpi_handle *group);
+    int (*comm_idup)(horon_mpi_handle comm, horon_mpi_handle *made, void *request);
     int (*comm_create_group)(horon_mpi_handle comm, horon_mpi_handle group, int tag,
                              horon_mpi_handle *made);
     int (*comm_set_errhandler)(horon_mpi_handle comm, horon_mpi_handle handler);
@@ -117,7 +119,8 @@ struct horon_mpi_wanted {
  * one of MPI's ranks begins nothing: it would be alone in its world.
  * Blocks: as MPI_Init does, until all ranks of its world have come. Thread: any, one at a time.
  * @return OK, *library_out lives until the process ends | ERR_UNSUPPORTED, there is none, or it has
- * ended, it did not start this process, or another context has it: @p error says which |
+ * ended, it did not start this process, another context has it, or it lets another thread alone
+ * make calls: @p error says which |
  * ERR_CONFIG, a launcher of one family and a library of the other | ERR_SYSTEM, MPI_Init failed
  */
 horon_status_t horon_mpi_begin(const struct horon_mpi_wanted *wanted,

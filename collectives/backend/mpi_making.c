@@ -3,6 +3,8 @@
  * Communicators of some ranks of the world. MPI has no call for that which returns before those
  * ranks have come, so a thread makes them, and waits there. Nobody waits for the thread: it and the
  * channel share what they know, and the one that comes second frees it.
+ *
+ * Of the whole world there are copies without waiting, for a thread that alone may call MPI.
  */
 #include "backend/mpi_state.h"
 
@@ -23,6 +25,8 @@ struct horon_mpi_making {
     const char *call;
     int code;
     horon_mpi_handle comms[HORON_MPI_SERIALIZED_CHANNELS];
+    bool copies;                                      /* no thread makes it */
+    uint64_t requests[HORON_MPI_SERIALIZED_CHANNELS]; /* handles, one behind another */
     int ranks[];
 };
 
@@ -100,10 +104,47 @@ horon_status_t horon_mpi_making_begin(const struct horon_mpi_library *library, c
     return HORON_OK;
 }
 
+horon_status_t horon_mpi_copying_begin(const struct horon_mpi_library *library, int count,
+                                       struct horon_mpi_making **making_out,
+                                       struct horon_error *error)
+{
+    assert(count >= 1 && count <= HORON_MPI_SERIALIZED_CHANNELS);
+    struct horon_mpi_making *making = horon_zalloc(1, sizeof *making);
+    if (!making)
+        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a communicator of MPI");
+    making->library = library;
+    making->count = count;
+    making->copies = true;
+    making->call = "MPI_Comm_idup";
+    *making_out = making; /* stays where it is from here on, also after a failure */
+    for (int i = 0; i < count; i++) {
+        char *const request = (char *)making->requests + (size_t)i * library->family->handle_bytes;
+        const int code = library->mpi.comm_idup(library->world, &making->comms[i], request);
+        if (code != HORON_MPI_SUCCESS)
+            return horon_mpi_failed(library, making->call, code, error);
+    }
+    return HORON_OK;
+}
+
+static void look_at_copies(struct horon_mpi_making *making)
+{
+    const struct horon_mpi_library *library = making->library;
+    int through = 0;
+    making->code = library->mpi.testall(making->count, making->requests, &through,
+                                        library->family->statuses_ignore);
+    if (making->code == HORON_MPI_SUCCESS && !through)
+        return;
+    for (int i = 0; i < making->count && through; i++)
+        library->mpi.comm_set_errhandler(making->comms[i], library->errors_return);
+    atomic_store(&making->state, MADE);
+}
+
 horon_status_t horon_mpi_making_end(struct horon_mpi_making **making_at,
                                     horon_mpi_handle *comms_out, struct horon_error *error)
 {
     struct horon_mpi_making *making = *making_at;
+    if (making->copies)
+        look_at_copies(making);
     if (atomic_load(&making->state) != MADE)
         return HORON_IN_PROGRESS;
     horon_status_t status = HORON_OK;

@@ -22,8 +22,9 @@ struct horon_mpi_context {
     struct horon_mpi_channel *channels; /* all of them, in no order */
     /* MPI allows one thread at a time, and the program keeps out: all communicators are made at
      * once, and while a thread makes them no other makes a call. So only the job, whose channels
-     * are the first ones, is carried. Else a communicator is its channel's. */
-    bool serialized, promised; /* promised: the program does */
+     * are the first ones, is carried. Else a communicator is its channel's. So it is, too, where
+     * MPI allows the main thread alone (base.is_bound), with copies of the world. */
+    bool serialized, promised; /* promised: the program keeps out */
     struct horon_mpi_making *making;
     horon_mpi_handle comms[HORON_MPI_SERIALIZED_CHANNELS]; /* by channel, until close(); or 0 */
     int direct;    /* of these have MPI at work on their operation's own memory */
@@ -48,11 +49,17 @@ horon_status_t horon_mpi_making_begin(const struct horon_mpi_library *library, c
                                       int size, int tag, int count,
                                       struct horon_mpi_making **making_out,
                                       struct horon_error *error);
+/** Begins to copy the world @p count times, as all its ranks do, in one order with whatever else is
+ * collective in it. Thread: the one that may call MPI, as all below.
+ * @return OK | ERR_MEMORY | ERR_SYSTEM, MPI refused it */
+horon_status_t horon_mpi_copying_begin(const struct horon_mpi_library *library, int count,
+                                       struct horon_mpi_making **making_out,
+                                       struct horon_error *error);
 /** @param comms_out [count]
  * @return OK, it is made, and @p making is gone | IN_PROGRESS | ERR_SYSTEM, likewise gone */
 horon_status_t horon_mpi_making_end(struct horon_mpi_making **making, horon_mpi_handle *comms_out,
                                     struct horon_error *error);
-/** Leaves it to its thread, which may wait for ranks that are gone. NULL is a no-op. */
+/** Leaves it to its thread, or to MPI, which may wait for ranks that are gone. NULL is a no-op. */
 void horon_mpi_making_leave(struct horon_mpi_making *making);
 
 /* ---- a channel ---- */
@@ -111,6 +118,12 @@ static inline const struct horon_mpi_calls *horon_mpi_calls_of(
     const struct horon_mpi_channel *channel)
 {
     return &channel->context->library->mpi;
+}
+
+/** May the calling thread call MPI? */
+static inline bool horon_mpi_may_call(const struct horon_mpi_context *context)
+{
+    return !context->base.is_bound || pthread_equal(context->base.thread, pthread_self());
 }
 
 /** Where the next request goes. */

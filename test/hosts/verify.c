@@ -19,6 +19,7 @@
  *
  * With VERIFY_SET set all cases run in a process set of all ranks of the job but the first, which
  * LAYOUT is of then, and what it names is the set's backend.
+ * With VERIFY_MPI set it begins the MPI of that file itself, and ends it (own_mpi.h).
  * With VERIFY_WHOLE set all numbers are small and whole, so that sums are exact in any order.
  *
  * A failure prints "failed NANOSECONDS STATUS TEXT", the clock being CLOCK_MONOTONIC, and exits
@@ -26,6 +27,7 @@
  */
 #include "cases.h"
 #include "failed.h"
+#include "own_mpi.h"
 
 #include <fcntl.h>
 #include <stdbool.h>
@@ -578,10 +580,12 @@ int main(int words, char **word)
     }
     if (strcmp(word[1], "expect") == 0 && words == 3)
         return expect_cases(&layout);
+    if (own_mpi("MPI_Init") != 0)
+        return 1;
     horon_status_t status = horon_context_create(NULL, &ctx, why, sizeof why);
     if (status != HORON_OK)
         return failed(status, why);
     int code = work(ctx, words, word, &layout);
     horon_context_destroy(ctx);
-    return code;
+    return code ? code : own_mpi("MPI_Finalize");
 }

@@ -33,6 +33,14 @@ def test_results_of_every_verb_are_right():
             assert err.count("begun by horon") == size, err
 
 
+def test_results_are_right_where_the_main_thread_alone_may_call_mpi():
+    """The program has called MPI_Init(): what is in flight moves while that thread is in horon."""
+    for launch, file in FILES.items():
+        for mode, size in ("in-order", 3), ("named", 2), ("grouped", 4):
+            err = check_results(launch, mode, size, VERIFY_MPI=file, HORON_BACKEND="mpi,native")
+            assert err.count("begun by the program") == size, err
+
+
 def test_results_in_a_process_set_are_right():
     for launch in FILES:
         for mode, size in ("in-order", 3), ("grouped", 2), ("named", 4):
@@ -129,19 +137,23 @@ def test_a_backend_that_is_none_is_refused():
 
 
 def test_a_program_that_uses_mpi_itself():
-    """i is MPI_Init(), which lets one thread make calls; t MPI_Init_thread(), which lets all."""
+    """i is MPI_Init(), which lets one thread make calls; t MPI_Init_thread(), which lets all. In o
+    another thread joins."""
     for launch, file in FILES.items():
-        own = "ijsbslf", "tjsbslf", "tjsblf", "tjsbfl", "tjslbjsblf", "jsblbjsl", "twsblwslf"
+        own = ["ijsbslf", "ijbxsbxlbjsblf", "iosbslf", "tosbslf"]
+        own += "tjsbslf", "tjsblf", "tjsbfl", "tjslbjsblf", "jsblbjsl", "twsblwslf"
         for steps in own:
             with launch(3, BESIDE_MPI, file, steps, **MPI) as job:
                 status, out, err = job.end()
             job.assert_nothing_left()
             assert status == 0, (steps, out, err)
-            assert out.count("sum 3") == 3 * steps.count("s"), (steps, out, err)
+            sums = steps.count("s") + 2 * steps.count("x")
+            assert out.count("sum 3") == 3 * sums, (steps, out, err)
             used = err.count("backend mpi is connected, among 3 ranks")
-            if steps[0] == "i":
+            if steps.startswith("io"):
                 assert used == 0, err
-                assert "backend mpi is not used: MPI was begun for calls of one thread" in err, err
+                told = "backend mpi is not used: MPI was begun for calls of one thread"
+                assert err.count(told) == 3, err
             else:
                 assert used >= 3, (steps, err)
 

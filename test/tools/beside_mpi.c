@@ -2,7 +2,7 @@
 /*
  * A rank of horon and of MPI in one process: `beside_mpi LIBRARY STEPS`. A step is a letter, in
  * any order that makes sense: j joins, s sums, l leaves, and J, S, L likewise in a second context;
- * w joins as a rank of MPI_COMM_WORLD;
+ * w joins as a rank of MPI_COMM_WORLD; o joins in another thread, which ends;
  * x sums by name and in order at once, begun in an order of the rank's; p in a process set of ranks
  * 0 and 1; i, t, e, b and f are MPI_Init, MPI_Init_thread for calls of all threads and of one at a
  * time, MPI_Barrier and MPI_Finalize.
@@ -10,6 +10,7 @@
 #include <horon/horon.h>
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -46,6 +47,19 @@ static void join(horon_context_t **ctx, const uintptr_t *world)
     options.mpi_comm = world;
     if (horon_context_create(&options, ctx, why, sizeof why) != HORON_OK)
         stop("join", why);
+}
+
+static void *join_in_thread(void *ctx)
+{
+    join(ctx, NULL);
+    return NULL;
+}
+
+static void join_elsewhere(horon_context_t **ctx)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, join_in_thread, ctx) || pthread_join(thread, NULL))
+        stop("thread", "there is none");
 }
 
 static void sum(horon_context_t *ctx)
@@ -145,6 +159,9 @@ int main(int argc, char **argv)
             break;
         case 'J':
             join(&other, NULL);
+            break;
+        case 'o':
+            join_elsewhere(&ctx);
             break;
         case 'w':
             join(&ctx, &world);
