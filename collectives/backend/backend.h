@@ -90,6 +90,10 @@ struct horon_backend {
     /** Its channels are gone. Never waits for another rank. NULL is a no-op.
      * @param in_peace  the job has not failed here: no rank is missed */
     void (*close)(struct horon_backend_context *context, bool in_peace);
+    /** Of a rank that leaves, with nothing in flight: writes and reads what goes without waiting.
+     * NULL: always 0.
+     * @return bytes sent that the systems of other ranks do not have: close() may lose them */
+    size_t (*undelivered)(struct horon_backend_context *context);
 
     /* ---- the choice ---- */
 

@@ -165,6 +165,15 @@ bool horon_backends_need_thread(const struct horon_backends *backends)
     return false;
 }
 
+size_t horon_backends_undelivered(const struct horon_backends *backends)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < backends->count; i++)
+        if (backends->contexts[i] && backends->tables[i]->undelivered)
+            bytes += backends->tables[i]->undelivered(backends->contexts[i]);
+    return bytes;
+}
+
 bool horon_backends_in_order_only(const struct horon_backends *backends)
 {
     bool only = true;

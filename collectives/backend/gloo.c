@@ -164,6 +164,22 @@ static void gloo_close(struct horon_backend_context *base, bool in_peace)
     horon_free(context);
 }
 
+/* A peer may lie behind: what went to it eagerly is in this system still, or in its socket. */
+static size_t gloo_undelivered(struct horon_backend_context *base)
+{
+    const struct horon_gloo_mesh *mesh = &((struct horon_gloo_context *)(void *)base)->mesh;
+    size_t left = 0;
+    for (int rank = 0; rank < mesh->size; rank++) {
+        struct horon_error unheard = {0}; /* its end stands in the pair */
+        bool moved = false;
+        if (!mesh->pairs[rank])
+            continue;
+        (void)horon_gloo_pair_move(mesh->pairs[rank], &moved, &unheard);
+        left += horon_gloo_pair_undelivered(mesh->pairs[rank]);
+    }
+    return left;
+}
+
 static horon_status_t gloo_open(const struct horon_backend *backend,
                                 const struct horon_backend_settings *settings,
                                 const struct horon_log *log,
@@ -340,6 +356,7 @@ const struct horon_backend horon_backend_gloo = {
     .messages = &horon_gloo_messages,
     .open = gloo_open,
     .close = gloo_close,
+    .undelivered = gloo_undelivered,
     .usable = gloo_usable,
     .has = gloo_has,
     .preference = gloo_preference,

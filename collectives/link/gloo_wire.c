@@ -191,6 +191,16 @@ static horon_status_t write_out(struct horon_gloo_pair *pair, bool *moved_out,
     return status == HORON_AGAIN ? HORON_OK : status;
 }
 
+size_t horon_gloo_pair_undelivered(const struct horon_gloo_pair *pair)
+{
+    size_t left = pair->control_used - pair->control_sent;
+    if (pair->end.status != HORON_OK)
+        return 0;
+    for (const struct horon_gloo_message *at = pair->ready.first; at; at = at->next)
+        left += sizeof at->head + at->bytes - at->moved;
+    return left + pair->link->ops->undelivered(pair->link);
+}
+
 /* ---- in -------------------------------------------------------------------------------------- */
 
 static horon_status_t grant(struct horon_gloo_pair *pair, struct horon_gloo_message *message,

@@ -67,6 +67,9 @@ bool horon_gloo_pair_announced(const struct horon_gloo_pair *pair, uint64_t slot
  */
 horon_status_t horon_gloo_pair_move(struct horon_gloo_pair *pair, bool *moved_out,
                                     struct horon_error *error);
+/** Bytes of messages begun, and of frames, that the peer's system does not have yet: of a pair that
+ * is destroyed before it may lose them. May cost a system call. */
+size_t horon_gloo_pair_undelivered(const struct horon_gloo_pair *pair);
 /** Why the connection has ended; NULL: it has not. */
 const struct horon_error *horon_gloo_pair_end(const struct horon_gloo_pair *pair);
 /** Does something wait for room in the connection? */

@@ -559,7 +559,7 @@ size_t horon_engine_undelivered(const struct horon_engine *engine)
     size_t bytes = !horon_engine_flushed(engine); /* rings of teams count, too */
     for (int i = 0; i < membership->peer_count; i++)
         bytes += horon_mux_undelivered(membership->mux_of[membership->peers[i]]);
-    return bytes;
+    return bytes + horon_backends_undelivered(&engine->backends);
 }
 
 void horon_engine_check_links(struct horon_engine *engine)

@@ -15,9 +15,12 @@
 #include <dirent.h>
 #include <horon/horon.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #define RANKS_MAX 3
@@ -28,6 +31,7 @@ struct rank {
     const char *settings[8];
     int rank, size;
     void (*run)(struct rank *rank);
+    horon_log_fn_t log;
     horon_context_t *ctx;
     horon_status_t created;
     char why[HORON_ERROR_TEXT_BYTES];
@@ -43,6 +47,8 @@ static void *rank_thread(void *arg)
     options.rank = rank->rank;
     options.size = rank->size;
     options.settings = rank->settings;
+    options.log_fn = rank->log;
+    options.log_arg = rank;
     rank->created = horon_context_create(&options, &rank->ctx, rank->why, sizeof rank->why);
     if (rank->created == HORON_OK) {
         rank->run(rank);
@@ -51,16 +57,22 @@ static void *rank_thread(void *arg)
     return NULL;
 }
 
-static void start(struct rank *ranks, int present, int size, void (*run)(struct rank *rank),
-                  const char *const *settings)
+static void start_logged(struct rank *ranks, int present, int size, void (*run)(struct rank *rank),
+                         const char *const *settings, horon_log_fn_t log)
 {
     for (int i = 0; i < present; i++) {
-        ranks[i] = (struct rank){.rank = i, .size = size, .run = run};
+        ranks[i] = (struct rank){.rank = i, .size = size, .run = run, .log = i == 0 ? log : NULL};
         ranks[i].settings[0] = store;
         for (int s = 0; settings[s]; s++)
             ranks[i].settings[s + 1] = settings[s];
         assert(!pthread_create(&ranks[i].thread, NULL, rank_thread, &ranks[i]));
     }
+}
+
+static void start(struct rank *ranks, int present, int size, void (*run)(struct rank *rank),
+                  const char *const *settings)
+{
+    start_logged(ranks, present, size, run, settings, NULL);
 }
 
 static void end(struct rank *ranks, int present)
@@ -401,6 +413,99 @@ static void test_gloo_messages_are_given_up(void **state)
     run_pair(give_up, "GLOO_PREFIX=up");
 }
 
+static sem_t leaves, has_left;
+
+/* So that all sockets of this process hold as much, and a receiver's little of it. */
+static void narrow_sockets(void)
+{
+    const int in = 32 << 10, out = 200 << 10;
+    for (int fd = 3; fd < 256; fd++) {
+        int type = 0;
+        socklen_t bytes = sizeof type;
+        if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &bytes) != 0 || type != SOCK_STREAM)
+            continue;
+        setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &in, sizeof in);
+        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &out, sizeof out);
+    }
+}
+
+/* What goes eagerly; the socket of the root holds 200 KiB, and it need not wait for the others. */
+static void pass_on(struct rank *rank, int kib)
+{
+    const int count = kib * 1024 / (int)sizeof(float);
+    float *data = malloc((size_t)count * sizeof *data);
+    assert(data);
+    horon_descriptor_t desc = in_order(HORON_BROADCAST, data, data, (uint64_t)count);
+    for (int i = 0; i < count; i++)
+        data[i] = rank->rank == 0 ? (float)(kib + i) : 0;
+    expect(rank, &desc);
+    for (int i = 0; i < count; i++)
+        assert(data[i] == (float)(kib + i));
+    free(data);
+}
+
+/* The root stays: what lies in its socket would be lost as soon as the other rank says something,
+ * which it does with the second, having taken so much. */
+static void pass_on_late(struct rank *rank)
+{
+    narrow_sockets();
+    pass_on(rank, 1); /* they know each other */
+    pass_on(rank, 900);
+    if (rank->rank == 1) {
+        struct timespec soon;
+        sem_wait(&leaves);
+        clock_gettime(CLOCK_REALTIME, &soon);
+        soon.tv_sec++;
+        assert(sem_timedwait(&has_left, &soon) != 0);
+    }
+    pass_on(rank, 200);
+}
+
+static void see_leave(void *arg, horon_log_level_t level, const char *text)
+{
+    (void)arg, (void)level;
+    if (strstr(text, "leaving the job"))
+        sem_post(&leaves);
+}
+
+static void test_gloo_what_a_rank_sent_arrives_when_it_leaves(void **state)
+{
+    static const char *const settings[] = {"GLOO_PREFIX=leaves", "LOG_LEVEL=debug", NULL};
+    struct rank ranks[2];
+    (void)state;
+    sem_init(&leaves, 0, 0);
+    sem_init(&has_left, 0, 0);
+    start_logged(ranks, 2, 2, pass_on_late, settings, see_leave);
+    pthread_join(ranks[0].thread, NULL);
+    sem_post(&has_left);
+    pthread_join(ranks[1].thread, NULL);
+    expect_created(ranks, 2);
+}
+
+static void stand_still(struct rank *rank)
+{
+    narrow_sockets();
+    pass_on(rank, 1);
+    if (rank->rank == 0)
+        pass_on(rank, 200);
+    else
+        sem_wait(&has_left);
+}
+
+/* Rank 1 goes on only when rank 0 has left. */
+static void test_gloo_rank_that_stands_still_keeps_nobody(void **state)
+{
+    static const char *const settings[] = {"GLOO_PREFIX=still", "PEER_TIMEOUT=500ms", NULL};
+    struct rank ranks[2];
+    (void)state;
+    sem_init(&has_left, 0, 0);
+    start(ranks, 2, 2, stand_still, settings);
+    pthread_join(ranks[0].thread, NULL);
+    sem_post(&has_left);
+    pthread_join(ranks[1].thread, NULL);
+    expect_created(ranks, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -412,6 +517,8 @@ int main(void)
         cmocka_unit_test(test_gloo_messages_of_a_rank_that_has_left_arrive),
         cmocka_unit_test(test_gloo_messages_that_differ_fail_by_themselves),
         cmocka_unit_test(test_gloo_messages_are_given_up),
+        cmocka_unit_test(test_gloo_what_a_rank_sent_arrives_when_it_leaves),
+        cmocka_unit_test(test_gloo_rank_that_stands_still_keeps_nobody),
     };
     return cmocka_run_group_tests(tests, open_folder, close_folder);
 }
