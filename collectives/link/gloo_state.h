@@ -36,6 +36,8 @@ struct horon_gloo_pair {
     bool horons; /* the other end has said HELLO, and this one had */
     bool native;
     struct horon_error end; /* of the connection; no status: it is there */
+    /* Nothing goes out any more, and what had come before is still to be read. */
+    struct horon_error broken;
     /* out */
     struct horon_gloo_list waiting; /* for a credit */
     struct horon_gloo_list ready;

@@ -73,7 +73,7 @@ void horon_gloo_pair_destroy(struct horon_gloo_pair *pair)
 
 bool horon_gloo_pair_wants_room(const struct horon_gloo_pair *pair)
 {
-    return pair->end.status == HORON_OK &&
+    return pair->end.status == HORON_OK && pair->broken.status == HORON_OK &&
            (pair->control_sent < pair->control_used || pair->ready.first);
 }
 
@@ -523,13 +523,14 @@ horon_status_t horon_gloo_pair_move(struct horon_gloo_pair *pair, bool *moved_ou
                                     struct horon_error *error)
 {
     if (pair->end.status == HORON_OK) {
-        struct horon_error unwritten = {0};
-        const horon_status_t written = write_out(pair, moved_out, &unwritten);
-        horon_status_t status = read_in(pair, moved_out, &pair->end); /* what came before the end */
-        if (status == HORON_OK && written != HORON_OK)
-            pair->end = unwritten;
-        else if (status == HORON_OK)
-            status = write_out(pair, moved_out, &pair->end); /* what that asks for */
+        bool read = false;
+        (void)write_out(pair, moved_out, &pair->broken);
+        const horon_status_t status = read_in(pair, &read, &pair->end);
+        if (status == HORON_OK && pair->broken.status == HORON_OK)
+            (void)write_out(pair, moved_out, &pair->broken); /* what that asks for */
+        else if (status == HORON_OK && !read)
+            pair->end = pair->broken;
+        *moved_out |= read;
         if (pair->end.status == HORON_OK)
             return HORON_OK;
         *moved_out = true;

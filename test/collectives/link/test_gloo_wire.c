@@ -21,6 +21,7 @@ struct memory_link {
     size_t in_at, in_end, out_end;
     size_t cut; /* bytes that one call moves at most */
     bool over;
+    bool shut; /* takes nothing any more */
 };
 
 static struct memory_link *memory_of(struct horon_link *link)
@@ -32,7 +33,9 @@ static horon_status_t memory_send(struct horon_link *link, const struct iovec *v
                                   size_t *sent_bytes_out, struct horon_error *error)
 {
     struct memory_link *memory = memory_of(link);
-    (void)count, (void)error;
+    (void)count;
+    if (memory->shut)
+        return horon_link_ended("reset", error);
     const size_t part = vector[0].iov_len < memory->cut ? vector[0].iov_len : memory->cut;
     assert_true(memory->out_end + part <= sizeof memory->out);
     memcpy(memory->out + memory->out_end, vector[0].iov_base, part);
@@ -370,6 +373,29 @@ static void test_gloo_peer_that_closes_is_lost(void **state)
     horon_gloo_pair_destroy(pair);
 }
 
+/* A peer may be gone before all that it sent is read: nothing of that is lost. */
+static void test_gloo_what_came_is_read_where_nothing_goes_out(void **state)
+{
+    enum { MANY = 100 };
+    struct horon_gloo_message in[MANY], out = {.slot = 2, .data = "x", .bytes = 1};
+    (void)state;
+    open_pair(true, FRAME);
+    come(HORON_GLOO_HELLO, 0, 0);
+    assert_int_equal(move(), HORON_OK);
+    for (int i = 0; i < MANY; i++) {
+        in[i] = (struct horon_gloo_message){.slot = 1};
+        assert_int_equal(horon_gloo_pair_recv(pair, &in[i]), HORON_OK);
+        come(HORON_GLOO_EAGER, 1, 0);
+    }
+    memory.shut = true;
+    assert_int_equal(horon_gloo_pair_send(pair, &out), HORON_OK);
+    assert_int_equal(move(), HORON_ERR_PEER_LOST); /* what goes out is not */
+    for (int i = 0; i < MANY; i++)
+        assert_true(in[i].done);
+    assert_false(out.done);
+    horon_gloo_pair_destroy(pair);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -383,6 +409,7 @@ int main(void)
         cmocka_unit_test(test_gloo_order_holds_when_the_other_end_turns_out_a_horon),
         cmocka_unit_test(test_gloo_what_a_peer_must_not_send_breaks_the_pair),
         cmocka_unit_test(test_gloo_peer_that_closes_is_lost),
+        cmocka_unit_test(test_gloo_what_came_is_read_where_nothing_goes_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
