@@ -94,6 +94,9 @@ struct horon_backend {
      * NULL: always 0.
      * @return bytes sent that the systems of other ranks do not have: close() may lose them */
     size_t (*undelivered)(struct horon_backend_context *context);
+    /** Finds ranks whose system answers no more: advance() says so. To be asked as the check of
+     * horon_link_ops, while something is in flight. NULL: it has no links of its own. */
+    void (*check)(struct horon_backend_context *context);
 
     /* ---- the choice ---- */
 

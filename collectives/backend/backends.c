@@ -174,6 +174,13 @@ size_t horon_backends_undelivered(const struct horon_backends *backends)
     return bytes;
 }
 
+void horon_backends_check(const struct horon_backends *backends)
+{
+    for (size_t i = 0; i < backends->count; i++)
+        if (backends->contexts[i] && backends->tables[i]->check)
+            backends->tables[i]->check(backends->contexts[i]);
+}
+
 bool horon_backends_in_order_only(const struct horon_backends *backends)
 {
     bool only = true;

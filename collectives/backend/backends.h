@@ -45,6 +45,8 @@ void horon_backends_name(const struct horon_backends *backends, char *text, size
 void horon_backends_close(struct horon_backends *backends, bool in_peace);
 /** The sum of what they have undelivered, as in the table. */
 size_t horon_backends_undelivered(const struct horon_backends *backends);
+/** Has each check its ranks, as in the table. */
+void horon_backends_check(const struct horon_backends *backends);
 /** Logs that one is not used, and why: @p what goes before it. */
 void horon_backends_unused(const struct horon_backends *backends, const struct horon_log *log,
                            const struct horon_backend *backend, const char *what, const char *why);

@@ -126,8 +126,12 @@ horon_status_t horon_gloo_look(struct horon_gloo_channel *channel, bool *moved_o
                                struct horon_error *error)
 {
     struct epoll_event events[EVENTS_A_LOOK];
-    const int count = epoll_wait(channel->context->mesh.epoll_fd, events, EVENTS_A_LOOK, 0);
+    const struct horon_gloo_mesh *mesh = &channel->context->mesh;
+    const int count = epoll_wait(mesh->epoll_fd, events, EVENTS_A_LOOK, 0);
     horon_status_t status = HORON_OK;
+    for (int rank = 0; mesh->silent && rank < mesh->size && status == HORON_OK; rank++)
+        if (mesh->pairs[rank] && horon_gloo_pair_end(mesh->pairs[rank])) /* no socket tells of it */
+            status = horon_gloo_mesh_move(channel, rank, moved_out, error);
     for (int i = 0; i < count && status == HORON_OK; i++)
         status = horon_gloo_mesh_move(channel, (int)events[i].data.u32, moved_out, error);
     return status;
@@ -178,6 +182,14 @@ static size_t gloo_undelivered(struct horon_backend_context *base)
         left += horon_gloo_pair_undelivered(mesh->pairs[rank]);
     }
     return left;
+}
+
+static void gloo_check(struct horon_backend_context *base)
+{
+    struct horon_gloo_mesh *mesh = &((struct horon_gloo_context *)(void *)base)->mesh;
+    for (int rank = 0; rank < mesh->size; rank++)
+        if (mesh->pairs[rank] && horon_gloo_pair_check(mesh->pairs[rank]))
+            mesh->silent = true;
 }
 
 static horon_status_t gloo_open(const struct horon_backend *backend,
@@ -357,6 +369,7 @@ const struct horon_backend horon_backend_gloo = {
     .open = gloo_open,
     .close = gloo_close,
     .undelivered = gloo_undelivered,
+    .check = gloo_check,
     .usable = gloo_usable,
     .has = gloo_has,
     .preference = gloo_preference,

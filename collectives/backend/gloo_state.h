@@ -16,6 +16,7 @@ struct horon_gloo_mesh {
     bool *watched_for_room;         /* [size] */
     int size;
     int epoll_fd;
+    bool silent; /* some rank's system was found to answer no more */
 };
 
 struct horon_gloo_context {

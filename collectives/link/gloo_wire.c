@@ -514,6 +514,15 @@ static bool waits(const struct horon_gloo_pair *pair)
            pair->into_early;
 }
 
+bool horon_gloo_pair_check(struct horon_gloo_pair *pair)
+{
+    struct horon_error why = {0};
+    if (pair->end.status != HORON_OK || pair->link->ops->check(pair->link, &why) == HORON_OK)
+        return false;
+    pair->end = why;
+    return true;
+}
+
 const struct horon_error *horon_gloo_pair_end(const struct horon_gloo_pair *pair)
 {
     return pair->end.status == HORON_OK ? NULL : &pair->end;

@@ -70,6 +70,9 @@ horon_status_t horon_gloo_pair_move(struct horon_gloo_pair *pair, bool *moved_ou
 /** Bytes of messages begun, and of frames, that the peer's system does not have yet: of a pair that
  * is destroyed before it may lose them. May cost a system call. */
 size_t horon_gloo_pair_undelivered(const struct horon_gloo_pair *pair);
+/** Ends the connection if the peer's system answers no more: as the check of horon_link_ops.
+ * @return it has ended now */
+bool horon_gloo_pair_check(struct horon_gloo_pair *pair);
 /** Why the connection has ended; NULL: it has not. */
 const struct horon_error *horon_gloo_pair_end(const struct horon_gloo_pair *pair);
 /** Does something wait for room in the connection? */

@@ -568,6 +568,7 @@ void horon_engine_check_links(struct horon_engine *engine)
     HORON_ASSERT_OWNER(engine->options.owner);
     for (int i = 0; i < membership->peer_count; i++)
         horon_mux_check(membership->mux_of[membership->peers[i]]);
+    horon_backends_check(&engine->backends);
 }
 
 struct horon_events *horon_engine_events(const struct horon_engine *engine)
