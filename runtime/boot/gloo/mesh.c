@@ -152,6 +152,16 @@ static horon_status_t timed_out(const struct mesh *mesh, struct horon_error *err
     return HORON_ERR_TIMEOUT;
 }
 
+/* A rank may have closed because it waited in vain for one that lacks here, too. */
+static horon_status_t lost(const struct mesh *mesh, struct horon_error *error)
+{
+    for (int i = 0; i < mesh->options->size; i++)
+        if (mesh->pairs.items[i].state == HORON_GLOO_PAIR_LOOKING)
+            horon_text_add(error->text, sizeof error->text, "; ", "rank %d has published nothing",
+                           i);
+    return HORON_ERR_PEER_LOST;
+}
+
 static horon_status_t run(struct mesh *mesh, int *sockets_out, struct horon_error *error)
 {
     horon_status_t status = horon_gloo_pairs_init(&mesh->pairs, mesh->options, error);
@@ -163,6 +173,8 @@ static horon_status_t run(struct mesh *mesh, int *sockets_out, struct horon_erro
         status = connect_all(mesh, error);
         if (status == HORON_ERR_TIMEOUT)
             status = timed_out(mesh, error);
+        if (status == HORON_ERR_PEER_LOST)
+            status = lost(mesh, error);
     }
     if (status == HORON_OK)
         horon_gloo_pairs_take(&mesh->pairs, sockets_out);

@@ -336,6 +336,7 @@ static void test_mesh_a_rank_that_closes_is_named(void **state)
     close(real);
     join(&here);
     expect_failure(&here, HORON_ERR_PEER_LOST, "rank 2 closed the connection");
+    expect_failure(&here, HORON_ERR_PEER_LOST, "; rank 1 has published nothing");
 }
 
 static void test_mesh_nonsense_and_other_eras_are_refused(void **state)
