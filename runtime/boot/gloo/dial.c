@@ -1,20 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One address after the other, and from the beginning after a pause. Each call waits as its `wait`
- * says, on sockets that do not block.
+ * One address after the other, and from the beginning after a pause. One of several that says
+ * nothing at all, a family that no way leads to, say, gets a while only, and a longer one each time
+ * round. Each call waits as its `wait` says, on sockets that do not block.
  */
 #include "boot/gloo/dial.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <netinet/tcp.h>
 #include <unistd.h>
 
 #define RETRY_MS 100
+/* For one of several addresses, the first time. */
+#define TRY_MS 1000
 
-/* Tries one address once. @return OK | AGAIN, nobody answers there | as horon_gloo_wait_for() */
-static horon_status_t try_address(const struct horon_address *address, struct horon_fds *fds,
-                                  const struct horon_gloo_wait *wait, int *fd_out,
-                                  struct horon_error *error)
+/* Tries one address once. @param try_ms  -1: as long as there is time
+ * @return OK | AGAIN, nobody answers there | as horon_gloo_wait_for() */
+static horon_status_t try_address(const struct horon_address *address, int try_ms,
+                                  struct horon_fds *fds, const struct horon_gloo_wait *wait,
+                                  int *fd_out, struct horon_error *error)
 {
     const int kind = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, on = 1;
     horon_status_t status = HORON_OK;
@@ -29,7 +34,7 @@ static horon_status_t try_address(const struct horon_address *address, struct ho
         why = errno;
     if (why == EINPROGRESS) {
         struct pollfd poll = {.fd = fd, .events = POLLOUT};
-        status = horon_gloo_wait_for(wait, &poll, 1, -1, error);
+        status = horon_gloo_wait_for(wait, &poll, 1, try_ms, error);
         getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &bytes);
     }
     if (status == HORON_OK && why != 0)
@@ -46,9 +51,10 @@ horon_status_t horon_gloo_dial(const struct horon_addresses *all, struct horon_f
                                struct horon_error *error)
 {
     horon_status_t status = HORON_AGAIN;
-    while (status == HORON_AGAIN) {
+    for (int try_ms = TRY_MS; status == HORON_AGAIN; try_ms *= try_ms < INT_MAX / 2 ? 2 : 1) {
         for (int i = 0; status == HORON_AGAIN && i < all->count; i++)
-            status = try_address(&all->items[i], fds, wait, fd_out, error);
+            status =
+                try_address(&all->items[i], all->count > 1 ? try_ms : -1, fds, wait, fd_out, error);
         if (status == HORON_AGAIN)
             status = horon_gloo_wait_for(wait, NULL, 0, RETRY_MS, error);
     }

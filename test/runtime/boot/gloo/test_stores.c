@@ -4,6 +4,7 @@
 #include "boot/gloo/store.h"
 
 #include "alloc.h"
+#include "boot/gloo/dial.h"
 #include "clock.h"
 
 #include <setjmp.h>
@@ -19,6 +20,8 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define GUESTS_MAX 16
 
 static struct horon_error error;
 static const struct horon_gloo_wait no_limit = {.deadline_ns = UINT64_MAX};
@@ -291,6 +294,42 @@ static void test_stores_a_wait_ends_for_its_reason(void **state)
     close(ends[1]);
 }
 
+/* A listener that takes nobody any more, as one behind a wall does not. */
+static void fill(const struct horon_address *at, int listener, int *guests, int *count)
+{
+    bool came = true;
+    assert_int_equal(listen(listener, 0), 0);
+    while (came) {
+        struct pollfd fd = {.fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0),
+                            .events = POLLOUT};
+        assert_true(*count < GUESTS_MAX);
+        guests[(*count)++] = fd.fd;
+        (void)connect(fd.fd, &at->any, at->bytes);
+        came = poll(&fd, 1, 0) == 1;
+    }
+}
+
+/* A host with an address that no way leads to. */
+static void test_stores_an_address_that_is_silent_is_passed_over(void **state)
+{
+    struct horon_addresses all = {.count = 2};
+    struct horon_gloo_wait wait = {.deadline_ns = horon_clock_deadline(horon_clock_ns(), 20000)};
+    int guests[GUESTS_MAX], count = 0, fd = -1, listeners[2];
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        assert_true(horon_address_parse("127.0.0.1", 0, &all.items[i]));
+        listeners[i] = horon_address_listen(&all.items[i]);
+        assert_true(listeners[i] >= 0);
+    }
+    fill(&all.items[0], listeners[0], guests, &count);
+    assert_int_equal(horon_gloo_dial(&all, NULL, &wait, &fd, &error), HORON_OK);
+    close(fd);
+    while (count > 0)
+        close(guests[--count]);
+    close(listeners[0]);
+    close(listeners[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -314,6 +353,7 @@ int main(void)
         cmocka_unit_test(test_stores_a_url_of_no_store_is_refused),
         cmocka_unit_test(test_stores_in_memory_are_one_for_all_threads),
         cmocka_unit_test(test_stores_a_wait_ends_for_its_reason),
+        cmocka_unit_test(test_stores_an_address_that_is_silent_is_passed_over),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
