@@ -35,6 +35,7 @@ struct horon_gloo_pair {
     struct horon_link *link;
     bool horons; /* the other end has said HELLO, and this one had */
     bool native;
+    bool heard; /* a frame has come: a horon's first is HELLO */
     struct horon_error end; /* of the connection; no status: it is there */
     /* Nothing goes out any more, and what had come before is still to be read. */
     struct horon_error broken;

@@ -260,6 +260,12 @@ static struct horon_gloo_note *first_unmatched(const struct horon_gloo_pair *pai
     return note;
 }
 
+/* A credit of Gloo's kind, given before HELLO has come, would be one for which no horon waits. */
+static bool may_be_horon(const struct horon_gloo_pair *pair)
+{
+    return pair->horons || (pair->native && !pair->heard);
+}
+
 horon_status_t horon_gloo_pair_recv(struct horon_gloo_pair *pair,
                                     struct horon_gloo_message *message)
 {
@@ -272,7 +278,7 @@ horon_status_t horon_gloo_pair_recv(struct horon_gloo_pair *pair,
     }
     struct horon_gloo_note *note = first_unmatched(pair, message->slot);
     horon_status_t status = HORON_OK;
-    if (note || !pair->horons) /* else it asks, or comes by itself */
+    if (note || !may_be_horon(pair)) /* else it asks, comes by itself, or is announced */
         status = grant(pair, message, note && note->horons);
     if (status != HORON_OK)
         return status;
@@ -365,8 +371,23 @@ static horon_status_t begin_payload(struct horon_gloo_pair *pair,
     return eager ? take_back(pair, (size_t)frame->length) : HORON_OK;
 }
 
+/* The other end is none of horon's: it gets the credits that it was not given. */
+static horon_status_t credit_all(struct horon_gloo_pair *pair)
+{
+    horon_status_t status = HORON_OK;
+    for (struct horon_gloo_message *message = pair->awaited.first; message && status == HORON_OK;
+         message = message->next)
+        if (!message->credited)
+            status = grant(pair, message, false);
+    return status;
+}
+
 static horon_status_t on_frame(struct horon_gloo_pair *pair, const struct horon_gloo_frame *frame)
 {
+    const bool first = !pair->heard;
+    pair->heard = true;
+    if (first && frame->code != HORON_GLOO_HELLO && credit_all(pair) != HORON_OK)
+        return HORON_ERR_MEMORY;
     switch (frame->code) {
     case HORON_GLOO_SEND:
     case HORON_GLOO_EAGER:

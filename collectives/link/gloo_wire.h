@@ -4,8 +4,9 @@
  * is sent on a slot is the n-th that is received there. Gloo ends its process if a payload comes
  * that nobody waits for, so none is sent without a credit.
  *
- * To another horon a pair speaks better: each says HELLO first, which Gloo skips. What is short
- * then goes at once, within a window of bytes that the receiver keeps for what it does not await
+ * To another horon a pair speaks better: each says HELLO first, which Gloo skips. Until a first
+ * frame tells which it is, nothing is credited: Gloo announces what it sends, too. What is short to
+ * a horon goes at once, within a window of bytes that the receiver keeps for what it does not await
  * yet; what is long asks first. While something older waits for a credit of Gloo's kind on a slot,
  * what follows there waits likewise, so the order holds.
  *

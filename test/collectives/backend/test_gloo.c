@@ -346,6 +346,45 @@ static void test_gloo_long_vectors_go_in_segments(void **state)
         }
 }
 
+static void first_operation(int number, uint64_t count, int root)
+{
+    switch (number) {
+    case 0:
+        broadcast(count, root);
+        break;
+    case 1:
+        gather(count, root);
+        break;
+    case 2:
+        scatter(count, root);
+        break;
+    case 3:
+        reduce_all(count, HORON_REDUCE, root);
+        break;
+    case 4:
+        allgather(count + (uint64_t)root);
+        break;
+    default:
+        alltoall(count + (uint64_t)root);
+    }
+}
+
+/* A receiver may begin before it knows that the sender is a horon, which knows that of it. What is
+ * longest goes in two pieces each of which is asked for. */
+static void test_gloo_first_operation_may_be_any(void **state)
+{
+    static const uint64_t counts[] = {0, 4099, (UINT64_C(3) << 20) / sizeof(int32_t) + 1};
+    (void)state;
+    for (int size = 2; size <= 3; size++)
+        for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++)
+            for (int root = 0; root < size; root++)
+                for (int number = 0; number < 6; number++) {
+                    open_world(size, ~0u);
+                    first_operation(number, counts[c], root);
+                    close_world();
+                }
+}
+
 /* A rank that says anything: its length and what came before it add up to less than either. */
 static void test_gloo_length_that_no_memory_holds_is_refused(void **state)
 {
@@ -393,6 +432,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gloo_every_verb_gives_what_it_should),
         cmocka_unit_test(test_gloo_long_vectors_go_in_segments),
+        cmocka_unit_test(test_gloo_first_operation_may_be_any),
         cmocka_unit_test(test_gloo_length_that_no_memory_holds_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
