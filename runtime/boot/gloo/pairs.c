@@ -10,6 +10,7 @@
 #include "boot/gloo/pairs.h"
 
 #include "alloc.h"
+#include "clock.h"
 
 #include <assert.h>
 #include <endian.h>
@@ -18,6 +19,8 @@
 #include <string.h>
 #include <unistd.h>
 
+/* How long one that was connected and closed is taken for one that has all others, and has left. */
+#define LEFT_MS 1000
 /* Guests there may be besides the ranks, which say at once which they are. */
 #define STRANGERS_MAX 64
 
@@ -253,6 +256,7 @@ static void arrived(struct horon_gloo_pairs *pairs, int rank, int *fd,
         refuse(pairs, &pair->fd, &pair->from, "was followed by a better one");
     set_no_delay(*fd);
     pair->fd = *fd;
+    pair->closed = false;
     pair->from = *from;
     pair->came = true;
     *fd = -1;
@@ -350,16 +354,35 @@ static bool hear_guest(struct horon_gloo_pairs *pairs, int i)
     return false;
 }
 
-/* A connection that was there has closed. In era 1 it may have been a stranger's. */
-static horon_status_t closed(struct horon_gloo_pairs *pairs, int rank, struct horon_error *error)
+/* A connection that was there has closed. In era 1 it may have been a stranger's. A rank that has
+ * done all that it had to may have left; what it sent lies in the socket. */
+static void closed(struct horon_gloo_pairs *pairs, int rank)
 {
     struct horon_gloo_pair *pair = &pairs->items[rank];
-    char text[HORON_ADDRESS_TEXT_BYTES];
     if (pair->came && by_port(pairs)) {
         refuse(pairs, &pair->fd, &pair->from, "closed at once");
         pair->state = HORON_GLOO_PAIR_WAITING;
-        return HORON_OK;
+        return;
     }
+    pair->closed = true;
+    if (pairs->closed_ns == 0)
+        pairs->closed_ns = horon_clock_ns();
+}
+
+/* It closed, and the others are not there: it has not left, but failed. */
+static horon_status_t look_at_closed(const struct horon_gloo_pairs *pairs,
+                                     struct horon_error *error)
+{
+    char text[HORON_ADDRESS_TEXT_BYTES];
+    int rank = 0;
+    if (pairs->closed_ns == 0 || horon_gloo_pairs_done(pairs) ||
+        horon_clock_ns() < horon_clock_deadline(pairs->closed_ns, LEFT_MS))
+        return HORON_OK;
+    while (rank < pairs->options->size && !pairs->items[rank].closed)
+        rank++;
+    if (rank == pairs->options->size)
+        return HORON_OK; /* it came once more */
+    const struct horon_gloo_pair *pair = &pairs->items[rank];
     horon_error_set(error, HORON_ERR_PEER_LOST,
                     "rank %d closed the connection with %s before all ranks were connected: its "
                     "process has ended, or could not connect itself; look at what it says",
@@ -387,7 +410,7 @@ static int fill_polls(struct horon_gloo_pairs *pairs)
         struct horon_gloo_pair *pair = &pairs->items[i];
         const bool done = pair->state == HORON_GLOO_PAIR_DONE;
         pair->poll_at = -1;
-        if (pair->fd >= 0 && (done || pair->state == HORON_GLOO_PAIR_CONNECTING))
+        if (pair->fd >= 0 && !pair->closed && (done || pair->state == HORON_GLOO_PAIR_CONNECTING))
             pair->poll_at = add_poll(pairs, &count, pair->fd, done ? POLLRDHUP : POLLOUT);
     }
     for (int i = 0; i < pairs->guest_count; i++)
@@ -406,20 +429,24 @@ horon_status_t horon_gloo_pairs_turn(struct horon_gloo_pairs *pairs,
 {
     const int count = fill_polls(pairs);
     horon_status_t status = horon_gloo_wait_for(wait, pairs->polls, (size_t)count, pause_ms, error);
+    if (status == HORON_AGAIN)
+        return look_at_closed(pairs, error);
     if (status != HORON_OK)
-        return status == HORON_AGAIN ? HORON_OK : status;
+        return status;
     for (int i = 0; status == HORON_OK && i < pairs->options->size; i++) {
         if (!is_ready(pairs, pairs->items[i].poll_at))
             continue;
-        const bool done = pairs->items[i].state == HORON_GLOO_PAIR_DONE;
-        status = done ? closed(pairs, i, error) : connected(pairs, i, error);
+        if (pairs->items[i].state == HORON_GLOO_PAIR_DONE)
+            closed(pairs, i);
+        else
+            status = connected(pairs, i, error);
     }
     for (int i = 0; i < pairs->guest_count;)
         i += !is_ready(pairs, pairs->guests[i].poll_at) || hear_guest(pairs, i);
     for (int i = 0; i < pairs->listener_count; i++)
         if (is_ready(pairs, i))
             accept_some(pairs, i);
-    return status;
+    return status == HORON_OK ? look_at_closed(pairs, error) : status;
 }
 
 bool horon_gloo_pairs_done(const struct horon_gloo_pairs *pairs)

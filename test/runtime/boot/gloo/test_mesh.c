@@ -339,6 +339,33 @@ static void test_mesh_a_rank_that_closes_is_named(void **state)
     expect_failure(&here, HORON_ERR_PEER_LOST, "; rank 1 has published nothing");
 }
 
+/* The socket of one that has left ends, and with it what needs that rank. */
+static void test_mesh_a_rank_may_have_left(void **state)
+{
+    struct world *world = *state;
+    struct rank here;
+    start(world, &here, HORON_GLOO_ERA_3, 0, 3);
+    go(&here);
+    const struct horon_gloo_peer peer = published(world, HORON_GLOO_ERA_3, 3, 0, 2);
+    publish(world, HORON_GLOO_ERA_3, 3, 2, "127.9.9.9", 9);
+    struct pollfd left = {.fd = connect_to(&peer.address.at), .events = POLLIN};
+    assert_int_equal(send(left.fd, &(int64_t){2}, 8, 0), 8);
+    assert_int_equal(send(left.fd, "hi", 2, 0), 2);
+    shutdown(left.fd, SHUT_WR);
+    assert_int_equal(poll(&left, 1, 200), 0); /* it is not refused */
+    publish(world, HORON_GLOO_ERA_3, 3, 1, "127.9.9.9", 10);
+    int real = connect_to(&peer.address.at);
+    assert_int_equal(send(real, &(int64_t){1}, 8, 0), 8);
+    join(&here);
+    assert_int_equal(here.status, HORON_OK);
+    char heard[3];
+    assert_int_equal(recv(here.sockets[2], heard, 3, 0), 2);
+    assert_int_equal(recv(here.sockets[2], heard, 3, 0), 0);
+    close(left.fd);
+    close(real);
+    close_sockets(&here);
+}
+
 static void test_mesh_nonsense_and_other_eras_are_refused(void **state)
 {
     struct world *world = *state;
@@ -407,6 +434,7 @@ int main(void)
         IN_WORLD(test_mesh_a_rank_that_does_not_come_is_named),
         IN_WORLD(test_mesh_an_address_that_is_left_from_before_is_told),
         IN_WORLD(test_mesh_a_rank_that_closes_is_named),
+        IN_WORLD(test_mesh_a_rank_may_have_left),
         IN_WORLD(test_mesh_nonsense_and_other_eras_are_refused),
         IN_WORLD(test_mesh_an_interrupted_wait_ends),
         IN_WORLD(test_mesh_what_is_no_rank_is_refused),
