@@ -35,7 +35,7 @@ struct horon_gloo_pair {
     struct horon_link *link;
     bool horons; /* the other end has said HELLO, and this one had */
     bool native;
-    bool heard; /* a frame has come: a horon's first is HELLO */
+    bool heard;             /* a frame has come: a horon's first is HELLO */
     struct horon_error end; /* of the connection; no status: it is there */
     /* Nothing goes out any more, and what had come before is still to be read. */
     struct horon_error broken;
@@ -49,7 +49,7 @@ struct horon_gloo_pair {
     /* in */
     struct horon_gloo_list awaited;
     struct horon_gloo_note *announced;
-    struct horon_gloo_early *early;
+    struct horon_gloo_early *early, **early_last; /* a peer may be far ahead: there may be many */
     size_t note_count, early_bytes, to_take;
     uint8_t in[HORON_GLOO_IN_BYTES];
     size_t in_at, in_end;

@@ -45,6 +45,7 @@ horon_status_t horon_gloo_pair_create(struct horon_link *link, bool native,
     pair->waiting.last = &pair->waiting.first;
     pair->ready.last = &pair->ready.first;
     pair->awaited.last = &pair->awaited.first;
+    pair->early_last = &pair->early;
     pair->native = native;
     if (native && say(pair, HORON_GLOO_HELLO, 0, 0) != HORON_OK) {
         horon_free(pair);
@@ -228,6 +229,8 @@ static horon_status_t free_early(struct horon_gloo_pair *pair, struct horon_gloo
     while (*at != early)
         at = &(*at)->next;
     *at = early->next;
+    if (!*at)
+        pair->early_last = at;
     pair->early_bytes -= early->bytes;
     const size_t bytes = early->bytes;
     horon_free(early);
@@ -337,16 +340,14 @@ static horon_status_t on_grant(struct horon_gloo_pair *pair, uint64_t slot)
 static horon_status_t begin_early(struct horon_gloo_pair *pair,
                                   const struct horon_gloo_frame *frame)
 {
-    struct horon_gloo_early **at = &pair->early;
     if (frame->length > HORON_GLOO_WINDOW_BYTES - pair->early_bytes)
         return HORON_ERR_PROTO;
-    while (*at)
-        at = &(*at)->next;
     struct horon_gloo_early *early = horon_alloc(sizeof *early + (size_t)frame->length);
     if (!early)
         return HORON_ERR_MEMORY;
     *early = (struct horon_gloo_early){.slot = frame->slot, .bytes = (size_t)frame->length};
-    *at = early;
+    *pair->early_last = early;
+    pair->early_last = &early->next;
     pair->early_bytes += early->bytes;
     pair->into_early = early;
     pair->payload = early->data;

@@ -396,6 +396,63 @@ static void test_gloo_what_came_is_read_where_nothing_goes_out(void **state)
     horon_gloo_pair_destroy(pair);
 }
 
+static void take_early(uint64_t slot, const char *wanted)
+{
+    char room[2] = "";
+    struct horon_gloo_message in = {.slot = slot, .data = room, .bytes = 1};
+    assert_int_equal(horon_gloo_pair_recv(pair, &in), HORON_OK);
+    assert_true(in.done);
+    assert_string_equal(room, wanted);
+}
+
+static void come_early(uint64_t slot, const char *text)
+{
+    come(HORON_GLOO_EAGER, slot, 1);
+    come_data(text, 1);
+    assert_int_equal(move(), HORON_OK);
+}
+
+static void test_gloo_what_nobody_awaits_is_taken_in_any_order(void **state)
+{
+    (void)state;
+    open_pair(true, 1000);
+    come(HORON_GLOO_HELLO, 0, 0);
+    come_early(1, "a");
+    take_early(1, "a");
+    come_early(1, "b");
+    come_early(2, "c");
+    come_early(1, "d");
+    take_early(2, "c");
+    take_early(1, "b");
+    take_early(1, "d");
+    come_early(1, "e");
+    come_early(2, "f");
+    take_early(2, "f"); /* the last */
+    come_early(2, "g");
+    take_early(1, "e");
+    take_early(2, "g");
+    horon_gloo_pair_destroy(pair);
+}
+
+/* A root that is far ahead: what comes is put behind all that, at once. */
+static void test_gloo_many_that_nobody_awaits_take_no_time(void **state)
+{
+    enum { ROUNDS = 300, MANY = 1000 };
+    (void)state;
+    open_pair(true, sizeof memory.in);
+    come(HORON_GLOO_HELLO, 0, 0);
+    assert_int_equal(move(), HORON_OK);
+    for (int round = 0; round < ROUNDS; round++) {
+        memory.in_at = memory.in_end = 0;
+        for (int i = 0; i < MANY; i++)
+            come(HORON_GLOO_EAGER, 1, 0);
+        assert_int_equal(move(), HORON_OK);
+    }
+    for (int i = 0; i < ROUNDS * MANY; i++)
+        take_early(1, "");
+    horon_gloo_pair_destroy(pair);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -409,6 +466,8 @@ int main(void)
         cmocka_unit_test(test_gloo_order_holds_when_the_other_end_turns_out_a_horon),
         cmocka_unit_test(test_gloo_what_a_peer_must_not_send_breaks_the_pair),
         cmocka_unit_test(test_gloo_peer_that_closes_is_lost),
+        cmocka_unit_test(test_gloo_what_nobody_awaits_is_taken_in_any_order),
+        cmocka_unit_test(test_gloo_many_that_nobody_awaits_take_no_time),
         cmocka_unit_test(test_gloo_what_came_is_read_where_nothing_goes_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
