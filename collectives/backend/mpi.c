@@ -10,9 +10,10 @@
  *
  * MPI cannot cancel a collective, while an operation that is given up must leave its memory alone.
  * But MPI moves nothing unless somebody makes a call. So it works on the operation's own memory
- * ("direct") where nobody will make one once the channel is given up: horon began MPI, and all
- * channels are of one team, which fails as a whole. Then the context is closed to MPI. Else MPI
- * works on memory of the channel, which is left to it when that is given up.
+ * ("direct") where nobody will make one once the channel is given up: horon began MPI, all channels
+ * are of one team, which fails as a whole, and no thread makes a communicator, in which it may be
+ * for ever. Then the context is closed to MPI. Else MPI works on memory of the channel, which is
+ * left to it when that is given up.
  *
  * Nothing wakes a thread for MPI: while something is in flight the one that sleeps looks again
  * after a pause, which grows. MPI moves a piece of what is long in each look, and does not say so;
@@ -88,14 +89,20 @@ static horon_status_t mpi_open(const struct horon_backend *backend,
     return HORON_OK;
 }
 
+static void leave_making(struct horon_mpi_context *context, struct horon_mpi_making **making)
+{
+    context->given_up |= *making != NULL;
+    context->left_making |= horon_mpi_making_leave(*making);
+    *making = NULL;
+}
+
 static void mpi_close(struct horon_backend_context *base, bool in_peace)
 {
     struct horon_mpi_context *context = (struct horon_mpi_context *)(void *)base;
     if (!context)
         return;
     assert(!context->channels);
-    horon_mpi_making_leave(context->making);
-    context->given_up |= context->making != NULL; /* its thread may be in a call for ever */
+    leave_making(context, &context->making);
     const bool stays = context->given_up || !in_peace;
     for (int i = 0; i < HORON_MPI_SERIALIZED_CHANNELS && !stays; i++)
         if (context->comms[i] && horon_mpi_may_call(context) &&
@@ -103,7 +110,7 @@ static void mpi_close(struct horon_backend_context *base, bool in_peace)
             context->library->mpi.comm_free(&context->comms[i]);
     if (stays && context->library->began)
         HORON_LOG_WARN(context->log, "MPI_Finalize() is left out, as ranks might wait there");
-    horon_mpi_end(stays, context->closed);
+    horon_mpi_end(stays, context->closed || context->left_making);
     horon_free(context);
 }
 
@@ -155,13 +162,14 @@ static int mpi_preference(const struct horon_backend *backend, const struct horo
 
 /* ---- of a lane ------------------------------------------------------------------------------- */
 
-static bool is_of_one_team(const struct horon_mpi_context *context, const struct horon_team *team)
+/* Is this channel's team the only one, and does no thread make a communicator? */
+static bool may_be_direct(const struct horon_mpi_channel *channel)
 {
-    for (const struct horon_mpi_channel *channel = context->channels; channel;
-         channel = channel->next)
-        if (channel->team != team)
-            return false;
-    return true;
+    const struct horon_mpi_context *context = channel->context;
+    bool may = context->library->began && !context->awaited && !context->left_making;
+    for (const struct horon_mpi_channel *other = context->channels; other; other = other->next)
+        may = may && other->team == channel->team && other->connected;
+    return may;
 }
 
 static void unlist(struct horon_mpi_channel *channel)
@@ -189,9 +197,8 @@ static void mpi_destroy(struct horon_backend_channel *base)
     if (!channel)
         return;
     struct horon_mpi_context *context = channel->context;
-    context->given_up |= channel->making != NULL; /* its thread may be in a call for ever */
+    leave_making(context, &channel->making);
     if (!channel->given_up) {
-        horon_mpi_making_leave(channel->making);
         if (channel->connected && !context->serialized && !context->closed &&
             !horon_mpi_has_ended(context->library))
             horon_mpi_calls_of(channel)->comm_free(&channel->comm);
@@ -213,11 +220,10 @@ static horon_status_t mpi_create(struct horon_backend_context *base,
     (void)host, (void)device;
     if (!channel)
         return HORON_ERR_MEMORY;
-    /* All ranks of that team have begun what MPI works on, so it ends; or it is given up, and the
-     * context is closed. */
-    const bool others = !is_of_one_team(context, team), busy = others && context->direct > 0;
-    if (others)
-        context->awaited = busy;
+    /* All ranks have begun what MPI works on, so it ends; or it is given up, and the context is
+     * closed. */
+    const bool busy = context->direct > 0;
+    context->awaited = busy;
     const uint32_t last = context->serialized ? HORON_MPI_SERIALIZED_CHANNELS - 1 : TAG_MAX;
     const bool over = context->closed || horon_mpi_has_ended(context->library);
     if (over || busy || options->channel > last) {
@@ -341,8 +347,7 @@ static void mpi_begin(struct horon_backend_channel *base, const struct horon_ope
     channel->in = NULL;
     channel->out = NULL;
     channel->pause_ns = PAUSE_MIN_NS;
-    channel->direct = channel->context->library->began && !channel->context->awaited &&
-                      is_of_one_team(channel->context, channel->team);
+    channel->direct = may_be_direct(channel);
     channel->context->direct += channel->direct;
     if (base->rows)
         horon_mpi_take_rows(channel, base->rows);
@@ -446,8 +451,7 @@ static void mpi_abort(struct horon_backend_channel *base)
     struct horon_mpi_channel *channel = channel_of(base);
     assert(!channel->given_up);
     struct horon_mpi_context *context = channel->context;
-    horon_mpi_making_leave(channel->making);
-    channel->making = NULL;
+    leave_making(context, &channel->making);
     channel->given_up = true;
     context->given_up = true;
     context->closed |= channel->step != HORON_MPI_IDLE && channel->direct;

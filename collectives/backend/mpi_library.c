@@ -478,7 +478,7 @@ static horon_status_t make_usable(const struct horon_mpi_wanted *wanted, struct 
                                "another context of this process uses MPI, which serves one");
     if (process.closed)
         return horon_error_set(error, HORON_ERR_UNSUPPORTED,
-                               "an operation that was given up is still in MPI's hands");
+                               "what was given up is still in MPI's hands");
     horon_status_t status = process.loaded ? HORON_OK : load(wanted, error);
     if (status == HORON_OK)
         status = check_launcher(wanted, error);

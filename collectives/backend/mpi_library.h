@@ -135,7 +135,8 @@ horon_status_t horon_mpi_find(const char *file, const struct horon_mpi_library *
 
 /** The context that has it is done with it. What horon began ends with the process, if that is so,
  * unless @p stays: ranks might wait for ever.
- * @param closed  it must not be called any more: memory that is not ours is in its hands
+ * @param closed  it must not be called any more: memory that is not ours is in its hands, or a
+ * thread of ours, which the next context's communicators would meet
  * Thread: any, one at a time. Blocks: no. */
 void horon_mpi_end(bool stays, bool closed);
 

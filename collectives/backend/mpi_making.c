@@ -157,8 +157,10 @@ horon_status_t horon_mpi_making_end(struct horon_mpi_making **making_at,
     return status;
 }
 
-void horon_mpi_making_leave(struct horon_mpi_making *making)
+bool horon_mpi_making_leave(struct horon_mpi_making *making)
 {
-    if (making && atomic_exchange(&making->state, LEFT) == MADE)
+    const bool made = !making || atomic_exchange(&making->state, LEFT) == MADE;
+    if (made)
         horon_free(making);
+    return !made;
 }

@@ -27,10 +27,11 @@ struct horon_mpi_context {
     bool serialized, promised; /* promised: the program keeps out */
     struct horon_mpi_making *making;
     horon_mpi_handle comms[HORON_MPI_SERIALIZED_CHANNELS]; /* by channel, until close(); or 0 */
-    int direct;    /* of these have MPI at work on their operation's own memory */
-    bool awaited;  /* a channel of another team waits until there are none: no more of them begin */
-    bool given_up; /* one was, and MPI may have things in flight for ever */
-    bool closed;   /* some of these on memory that is not ours: no call is made any more */
+    int direct;       /* of these have MPI at work on their operation's own memory */
+    bool awaited;     /* a new channel waits until there are none: no more of them begin */
+    bool given_up;    /* one was, and MPI may have things in flight for ever */
+    bool closed;      /* some of these on memory that is not ours: no call is made any more */
+    bool left_making; /* to a thread, which may be in a call of MPI for ever, and move all data */
 };
 
 /* ---- making a communicator, in mpi_making.c ---- */
@@ -59,8 +60,9 @@ horon_status_t horon_mpi_copying_begin(const struct horon_mpi_library *library, 
  * @return OK, it is made, and @p making is gone | IN_PROGRESS | ERR_SYSTEM, likewise gone */
 horon_status_t horon_mpi_making_end(struct horon_mpi_making **making, horon_mpi_handle *comms_out,
                                     struct horon_error *error);
-/** Leaves it to its thread, or to MPI, which may wait for ranks that are gone. NULL is a no-op. */
-void horon_mpi_making_leave(struct horon_mpi_making *making);
+/** Leaves it to its thread, or to MPI, which may wait for ranks that are gone. NULL is a no-op.
+ * @return is it still under way? */
+bool horon_mpi_making_leave(struct horon_mpi_making *making);
 
 /* ---- a channel ---- */
 

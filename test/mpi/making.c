@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A rank of three whose MPI is slow_mpi.c: `making CASE`. While a thread makes a communicator, or
+ * may do so for ever, MPI works on no memory of the program's: that thread would move its bytes
+ * when their operation has been given up.
+ */
+#include <horon/horon.h>
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { RANKS = 3, MEMBERS = 2, COUNT = 1009 };
+
+static char why[HORON_ERROR_TEXT_BYTES];
+static float data[COUNT], ordered[COUNT];
+static _Atomic int *holds_making, *holds_sums, *makes, *direct_sums, *faults;
+
+static void must(bool right, const char *what, const char *text)
+{
+    if (right)
+        return;
+    fprintf(stderr, "%s: %s\n", what, text);
+    exit(1);
+}
+
+static _Atomic int *find(const char *name)
+{
+    void *at = dlsym(RTLD_DEFAULT, name);
+    must(at, name, "is not there: HORON_MPI_LIBRARY names slow_mpi");
+    return at;
+}
+
+static horon_descriptor_t sum_of(float *at, uint32_t flags)
+{
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = HORON_ALLREDUCE;
+    desc.dtype = HORON_FLOAT32;
+    desc.redop = HORON_SUM;
+    desc.src = desc.dst = at;
+    desc.count = COUNT;
+    desc.flags = flags;
+    desc.name = flags ? NULL : "named";
+    return desc;
+}
+
+/* @return the sum of what the ranks give */
+static int sum(horon_context_t *ctx, int given)
+{
+    for (int i = 0; i < COUNT; i++)
+        data[i] = (float)given;
+    const horon_descriptor_t desc = sum_of(data, 0);
+    must(horon_run(ctx, &desc, -1, why, sizeof why) == HORON_OK, "sum", why);
+    for (int i = 1; i < COUNT; i++)
+        must(data[i] == data[0], "sum", "is wrong");
+    return (int)data[0];
+}
+
+/* The same number of sums on each rank. */
+static void sum_until_made_by(horon_context_t *ctx, int ranks)
+{
+    while (sum(ctx, *makes > 0) < ranks)
+        ;
+}
+
+static horon_request_t *begin_ordered(horon_context_t *ctx)
+{
+    horon_request_t *request = NULL;
+    const horon_descriptor_t desc = sum_of(ordered, HORON_IN_ORDER);
+    must(horon_submit(ctx, &desc, &request) == HORON_OK, "submit", horon_last_error(ctx));
+    return request;
+}
+
+static void end(horon_request_t *request)
+{
+    must(horon_wait(request, HORON_HOST_DONE, -1) == HORON_OK, "wait",
+         horon_request_error(request));
+    horon_release(request);
+}
+
+/* The job's lane in order connects while named sums go on. */
+static void sum_beside_making(horon_context_t *ctx)
+{
+    *holds_making = 1;
+    horon_request_t *request = begin_ordered(ctx);
+    sum_until_made_by(ctx, RANKS);
+    for (int i = 0; i < 5; i++)
+        must(sum(ctx, 1) == RANKS, "sum", "is wrong");
+    *holds_making = 0;
+    end(request);
+    *direct_sums = 0;
+    must(sum(ctx, 1) == RANKS && *direct_sums == 1, "when it is made", "sums are not direct");
+}
+
+/* It would, while one is held. */
+static void make_beside_sum(horon_context_t *ctx)
+{
+    const horon_descriptor_t desc = sum_of(data, 0);
+    horon_request_t *request = NULL;
+    *holds_sums = 1;
+    must(horon_submit(ctx, &desc, &request) == HORON_OK, "submit", horon_last_error(ctx));
+    end(begin_ordered(ctx));
+    end(request);
+}
+
+/* That of a set is never made: the set fails, as its sum has a limit. */
+static void leave_making(horon_context_t *ctx)
+{
+    static const int32_t ranks[MEMBERS] = {0, 1};
+    int32_t set = 0;
+    must(horon_process_set_add(ctx, ranks, MEMBERS, -1, &set) == HORON_OK, "add",
+         horon_last_error(ctx));
+    if (horon_rank(ctx) < MEMBERS) {
+        horon_descriptor_t desc = sum_of(ordered, HORON_IN_ORDER);
+        desc.process_set = set;
+        *holds_making = 1;
+        must(horon_run(ctx, &desc, 200, why, sizeof why) < 0, "what is left", "has ended well");
+    }
+    sum_until_made_by(ctx, MEMBERS);
+    must(sum(ctx, 1) == RANKS && sum(ctx, 2) == 2 * RANKS, "sum", "is wrong");
+}
+
+int main(int argc, char **argv)
+{
+    horon_context_t *ctx = NULL;
+    const bool leaves = argc == 2 && strcmp(argv[1], "leave") == 0;
+    for (int round = 0; round < 1 + leaves; round++) {
+        const horon_status_t status = horon_context_create(NULL, &ctx, why, sizeof why);
+        must(status == HORON_OK, "create", why);
+        must(horon_size(ctx) == RANKS, "ranks", "are not three");
+        must(sum(ctx, horon_rank(ctx)) == 3, "sum", "is wrong");
+        const horon_descriptor_t desc = sum_of(data, 0);
+        printf("by %s\n", horon_carrier(ctx, &desc));
+        if (round == 0) {
+            holds_making = find("slow_mpi_holds_making");
+            holds_sums = find("slow_mpi_holds_sums");
+            makes = find("slow_mpi_makes");
+            direct_sums = find("slow_mpi_direct_sums");
+            faults = find("slow_mpi_faults");
+            must(*direct_sums == 1, "sums", "are not direct");
+            if (leaves)
+                leave_making(ctx);
+            else if (argc == 2 && strcmp(argv[1], "make") == 0)
+                make_beside_sum(ctx);
+            else
+                sum_beside_making(ctx);
+        }
+        horon_context_destroy(ctx);
+    }
+    printf("%d sums on this memory beside a thread that makes a communicator\n", *faults);
+    fflush(stdout);
+    if (leaves) /* else the third rank waits in MPI_Finalize(), which the others leave out */
+        _exit(0);
+    return 0;
+}

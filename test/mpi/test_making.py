@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MPI works on no memory of the program's while a thread of horon's makes a communicator."""
+
+import os
+import pathlib
+import sys
+
+HERE = pathlib.Path(__file__).parent
+sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "drift")]
+
+import launchers  # noqa: E402
+import tap  # noqa: E402
+
+MAKING = os.environ.get("MAKING")
+SLOW_MPI_LIBRARY = os.environ.get("SLOW_MPI_LIBRARY")
+ENV = {"HORON_BACKEND": "mpi,native", "HORON_LOG_LEVEL": "warn", "HORON_STALL_WARN": "0"}
+FAULTS = " sums on this memory beside a thread that makes a communicator\n"
+
+
+def run(case):
+    file = tap.need(SLOW_MPI_LIBRARY, "not built (Debian: libmpich-dev), or with a sanitizer")
+    with launchers.hydra(3, MAKING, case, **ENV, HORON_MPI_LIBRARY=file) as job:
+        status, out, err = job.end()
+    job.assert_nothing_left()
+    assert status == 0, (out, err)
+    assert out.count("0" + FAULTS) == 3, (out, err)
+    return out, err
+
+
+def test_a_second_lane_connects_beside_sums():
+    out, err = run("sum")
+    assert out.count("by mpi\n") == 3, (out, err)
+
+
+def test_a_second_lane_waits_for_the_sum_of_the_first():
+    run("make")
+
+
+def test_a_making_that_is_left_ends_what_is_direct_and_mpi_with_the_context():
+    out, err = run("leave")
+    assert out.count("by mpi\n") == 3 and out.count("by native\n") == 3, (out, err)
+    assert err.count("what was given up is still in MPI's hands") == 2, err
+
+
+tap.run(dict(vars()))
