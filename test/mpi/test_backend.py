@@ -18,6 +18,7 @@ from results import MPI, VERIFY, check_results  # noqa: E402
 
 SUM_ONCE = os.environ.get("SUM_ONCE")
 SETS = os.environ.get("SETS")
+MIXED = os.environ.get("MIXED")
 PERF = os.environ.get("HORON_TEST_PERF")
 BESIDE_MPI = os.environ.get("BESIDE_MPI")
 FAILING_MPI_LIBRARY = os.environ.get("FAILING_MPI_LIBRARY")
@@ -74,6 +75,20 @@ def test_a_process_set_may_have_a_backend_of_its_own():
         assert status == 0, (out, err)
         assert "backend mpi is connected, among 5 ranks" in err, err  # the job
         assert "among 3 ranks" not in err, err
+
+
+def test_groups_and_joins_in_sets_that_come_and_go():
+    """By the backend that the job prefers, and by the other one; nothing is left of a set."""
+    for launch in FILES:
+        for prefers, by in (("native,mpi", "mpi"), ("mpi,native", "native"), ("mpi", "mpi")):
+            with launch(5, MIXED, "20", by, **{**MPI, "HORON_BACKEND": prefers}) as job:
+                status, out, err = job.end()
+            job.assert_nothing_left()
+            assert status == 0, (prefers, by, out, err)
+            left = re.findall(r"with (-?\d+) files, (-?\d+) threads and (-?\d+) KiB more", out)
+            assert len(left) == 5, (prefers, by, out, err)
+            for files, threads, kib in left:  # one a round, if it were one a set
+                assert int(files) < 5 and int(threads) < 5 and int(kib) < 5000, left
 
 
 def test_what_carries_it_stands_above_what_is_measured():
