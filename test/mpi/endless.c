@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A rank that dies in the middle: `endless VERB COUNT in-order|named VICTIM`. All ranks carry the
- * verb out over and over. The victim is killed at a moment of chance, which of large tensors lies
- * in one of the operations; the others print how they failed, and what carried it.
+ * A rank that dies in the middle: `endless VERB COUNT in-order|named VICTIM [BACKEND]`. All ranks
+ * carry the verb out over and over, in a process set by BACKEND if it is given: then the last rank
+ * of the job is outside, and waits for the others. The victim is killed at a moment of chance,
+ * which of large tensors lies in one of the operations; the others print how they failed, and what
+ * carried it.
  */
 #include <horon/horon.h>
 
@@ -38,13 +40,36 @@ static bool set_verb(horon_descriptor_t *desc, const char *name)
     return false;
 }
 
+static horon_status_t add_set(horon_context_t *ctx, const char *backend, int32_t *set_out)
+{
+    static const int32_t members[RANKS] = {0, 1, 2};
+    horon_process_set_options_t options = HORON_PROCESS_SET_OPTIONS_INIT;
+    options.backend = backend;
+    return horon_process_set_add_with(ctx, members, RANKS, &options, -1, set_out);
+}
+
+/* Of the rank outside the set. */
+static int wait_outside(horon_context_t *ctx, horon_descriptor_t *desc)
+{
+    char why[HORON_ERROR_TEXT_BYTES];
+    desc->verb = HORON_BARRIER;
+    desc->process_set = 0;
+    desc->flags = 0;
+    desc->name = NULL;
+    const horon_status_t status = horon_run(ctx, desc, -1, why, sizeof why);
+    printf("failed %d %d %s\n", horon_rank(ctx), status, why);
+    horon_context_destroy(ctx);
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     horon_context_t *ctx = NULL;
     char why[HORON_ERROR_TEXT_BYTES];
     horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
-    if (argc != 5 || !set_verb(&desc, argv[1]))
+    if (argc < 5 || !set_verb(&desc, argv[1]))
         return 2;
+    const char *backend = argv[5];
     const uint64_t count = strtoull(argv[2], NULL, 10);
     desc.count = count;
     desc.dst_count = RANKS * count;
@@ -56,13 +81,18 @@ int main(int argc, char **argv)
     else
         desc.name = "endless";
     horon_status_t status = horon_context_create(NULL, &ctx, why, sizeof why);
-    if (status != HORON_OK || horon_size(ctx) != RANKS || !desc.src || !desc.dst) {
-        fprintf(stderr, "%s\n", status == HORON_OK ? "it takes three ranks" : why);
+    if (status != HORON_OK || horon_size(ctx) != RANKS + !!backend || !desc.src || !desc.dst) {
+        fprintf(stderr, "%s\n", status == HORON_OK ? "it takes three ranks, or four" : why);
         return 2;
     }
     const int rank = horon_rank(ctx);
+    if (backend && add_set(ctx, backend, &desc.process_set) != HORON_OK)
+        return 2;
+    if (rank == RANKS)
+        return wait_outside(ctx, &desc);
     horon_descriptor_t barrier = HORON_DESCRIPTOR_INIT;
     barrier.verb = HORON_BARRIER;
+    barrier.process_set = desc.process_set;
     status = horon_run(ctx, &desc, -1, why, sizeof why);
     printf("rank %d by %s\n", rank, horon_carrier(ctx, &desc));
     fflush(stdout);

@@ -32,18 +32,24 @@ VERBS = (
 )
 
 
-def kill_in(launch, verb, count, mode, victim):
+def kill_in(launch, verb, count, mode, victim, set_by=None, backend="mpi"):
+    """@param set_by  in a process set by that, beside which there is a rank, of a job by backend"""
     command = ("sh", "-c", IN_A_SHELL, "-", ENDLESS, verb, str(count), mode, str(victim))
-    with launch(3, *command, options=(RECOVERY[launch],), **ENV) as job:
+    command += (set_by,) if set_by else ()
+    size = 4 if set_by else 3
+    env = {**ENV, "HORON_BACKEND": backend}
+    with launch(size, *command, options=(RECOVERY[launch],), **env) as job:
         _, out, err = job.end()  # with a status of the launcher's choice
         job.assert_nothing_left()
-    told = (launch.__name__, verb, count, mode, out, err)
-    assert len(re.findall(r"^rank \d by mpi$", out, re.M)) == 3, told
+    told = (launch.__name__, verb, count, mode, set_by, backend, out, err)
+    assert len(re.findall(rf"^rank \d by {set_by or backend}$", out, re.M)) == 3, told
     failed = re.findall(r"^failed (\d) (-\d+) (.*)$", out, re.M)
-    assert sorted(rank for rank, _, _ in failed) == sorted({"0", "1", "2"} - {str(victim)}), told
-    for _, status, text in failed:
-        assert status == "-6" and f"rank {victim} (" in text and verb in text, told
-    assert err.count("MPI_Finalize() is left out") == 2, told
+    others = sorted(str(rank) for rank in range(size) if rank != victim)
+    assert sorted(rank for rank, _, _ in failed) == others, told
+    for rank, status, text in failed:
+        assert status == "-6" and f"rank {victim} (" in text, told
+        assert ("barrier" if rank == "3" else verb) in text, told
+    assert err.count("MPI_Finalize() is left out") == size - 1, told
 
 
 def test_kills_in_the_middle_are_named_whatever_the_verb():
@@ -59,6 +65,13 @@ def test_kills_of_the_root_and_of_another_are_named():
         for victim in (0, 2) if FULL else (0,):
             kill_in(launch, "broadcast", 600003, "named", victim)
             kill_in(launch, "reduce", 3, "in-order", victim)
+
+
+def test_kills_in_a_set_by_another_backend_than_the_jobs_are_named():
+    for launch in RECOVERY:
+        for victim, mode in (0, "named"), (1, "in-order"):
+            kill_in(launch, "allreduce", 600003, mode, victim, "mpi", "native,mpi")
+            kill_in(launch, "alltoall", 60003, mode, victim, "native", "mpi,native")
 
 
 tap.run(dict(vars()))
