@@ -225,6 +225,13 @@ static void describe(const struct horon_slot_head *head, char *text, size_t text
     snprintf(text, text_bytes, "%s%s%s", row->name, elements, more);
 }
 
+/* In the order that the user knows. */
+static unsigned long long number_of_operation(const struct horon_channel *channel)
+{
+    const uint64_t *ended_before = channel->options.ended_before;
+    return ended_before ? *ended_before : channel->ended;
+}
+
 /* A link names its peer and compares numbers. All ranks will read the text: this one, and what it
  * began, go before it. */
 HORON_SELDOM static void name_us(const struct horon_channel *channel, struct horon_error *error)
@@ -240,7 +247,7 @@ HORON_SELDOM static void name_us(const struct horon_channel *channel, struct hor
     snprintf(said, sizeof said, "%s", error->text);
     horon_error_set(error, HORON_ERR_MISMATCH,
                     "operation %llu in order differs between ranks: %s began %s, but %.600s",
-                    (unsigned long long)channel->ended, team->rank_names[team->rank], ours, said);
+                    number_of_operation(channel), team->rank_names[team->rank], ours, said);
     horon_error_blame_both(error, HORON_CAUSE_ORDER, horon_team_job_rank(team, team->rank), peer);
 }
 
@@ -301,14 +308,14 @@ horon_status_t horon_channel_differs(const struct horon_channel *channel, int ot
         horon_error_set(error, HORON_ERR_MISMATCH,
                         "operation %llu in order meets another membership: %s began %s in "
                         "generation %u, %s began %s in generation %u",
-                        (unsigned long long)channel->ended, team->rank_names[team->rank], ours,
+                        number_of_operation(channel), team->rank_names[team->rank], ours,
                         channel->team->generation, team->rank_names[ranks[other]], theirs,
                         generation);
     else
         horon_error_set(error, HORON_ERR_MISMATCH,
                         "operation %llu in order differs between ranks: %s began %s, %s began "
                         "%s%s; all ranks must begin the same sequence",
-                        (unsigned long long)channel->ended, team->rank_names[team->rank], ours,
+                        number_of_operation(channel), team->rank_names[team->rank], ours,
                         team->rank_names[ranks[other]], theirs, same);
     horon_error_blame_both(error, HORON_CAUSE_ORDER, horon_team_job_rank(team, team->rank),
                            horon_team_job_rank(team, ranks[other]));

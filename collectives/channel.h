@@ -34,6 +34,9 @@ struct horon_channel_options {
     const char *net_algorithm;
     size_t lend_bytes; /* from so many on, inputs are read where they lie (exec/lent.h); 0: never */
     const struct horon_owner *owner; /* what may call, for HORON_ASSERT_OWNER(); NULL: any */
+    /* How many the team has ended before the one in flight, for texts: words of other backends go
+     * through this channel, and some operations do not. NULL: those of the channel */
+    const uint64_t *ended_before;
 };
 
 struct horon_channel;

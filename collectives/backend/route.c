@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Channels of the backends that are usable everywhere, and of those that were chosen for an
- * operation; and which of them is at work. */
+/* Channels of the backends that are usable everywhere or were chosen, and which is at work. */
 #include "backend/route.h"
 
 #include <stdarg.h>
@@ -160,6 +159,7 @@ horon_status_t horon_route_init(struct horon_route *route,
         .host = host,
         .ticket.lane = options->channel.channel,
     };
+    route->options.channel.ended_before = &route->ended;
     const horon_status_t status = look_at_backends(route);
     if (status != HORON_OK)
         horon_route_deinit(route);

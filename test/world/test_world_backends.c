@@ -452,11 +452,12 @@ static void test_world_backends_that_show_no_check_are_given_what_all_began(void
 {
     struct bed *bed = *state;
     struct horon_request *requests[RANKS];
+    char number[32];
     bed->fake.base.caps |= HORON_BACKEND_UNCHECKED;
     start(bed, "DETERMINISTIC=0");
-    for (int number = 0; number < OPS; number++) { /* by name and in order */
+    for (int i = 0; i < OPS; i++) { /* by name and in order */
         for (int rank = 0; rank < RANKS; rank++)
-            requests[rank] = submit_sum(bed, NULL, rank, number);
+            requests[rank] = submit_sum(bed, NULL, rank, i);
         assert_true(world_turn_until(bed->world, requests, RANKS));
         for (int rank = 0; rank < RANKS; rank++) {
             assert_int_equal(requests[rank]->status, HORON_OK);
@@ -472,9 +473,11 @@ static void test_world_backends_that_show_no_check_are_given_what_all_began(void
         requests[rank] = world_submit(bed->world, rank, &desc);
     }
     assert_true(world_turn_until(bed->world, requests, RANKS));
+    snprintf(number, sizeof number, "operation %d in order", OPS / 2);
     for (int rank = 0; rank < RANKS; rank++) {
         assert_int_equal(requests[rank]->status, HORON_ERR_MISMATCH);
         assert_int_equal(requests[rank]->blame.cause, HORON_CAUSE_ORDER);
+        assert_non_null(strstr(requests[rank]->error_text, number));
         assert_non_null(strstr(requests[rank]->error_text, "began allreduce of 7 float32, sum"));
         assert_non_null(strstr(requests[rank]->error_text, "began allreduce of 6 float32, sum"));
         world_release(requests[rank]);
