@@ -72,6 +72,16 @@ def test_mpi_places_of_another_job_are_forgotten():
         assert ranks_in(out) == [("0", "2") * 2, ("1", "2") * 2], (out, err)
 
 
+def test_mpi_words_of_the_command_reach_ranks_as_they_are():
+    """A ":" ends a program's words on the command lines of both families."""
+    words = ("a b", "$x", "", ":", "\\:", "\\\\:", "a:", ":b", "\\", "--np", "it's", 'x"y', "n\nl")
+    show = "import os, sys; os.write(1, ascii(sys.argv[1:]).encode() + bytes([10]))"
+    for _, job in by_both(2, sys.executable, "-c", show, *words):
+        status, out, err = job.end()
+        assert status == 0, (out, err)
+        assert out.count(ascii(list(words))) == 2, (out, err)
+
+
 def test_mpi_ranks_begin_and_end_mpi_themselves():
     for program, library in LIBRARIES.items():
         words = ("-np", "3", BESIDE_MPI, library, "jsibfsl")

@@ -113,6 +113,18 @@ static void add(struct words *words, const char *word)
     words->ok = words->ok && horonrun_strings_add(words->list, word);
 }
 
+/* Of what a rank runs. */
+static void add_ranks(struct words *words, const char *word)
+{
+    struct horonrun_bytes text = {0};
+    words->ok = words->ok &&
+                (!horonrun_mpi_is_colon(word) || horonrun_bytes_append(&text, "\\", 1)) &&
+                horonrun_bytes_append(&text, word, strlen(word) + 1);
+    if (words->ok)
+        add(words, text.data);
+    horonrun_bytes_deinit(&text);
+}
+
 /* Does the user say so himself? */
 static bool says(const struct horonrun_mpi *mpi, const char *option)
 {
@@ -317,6 +329,6 @@ horon_status_t horonrun_mpi_command(const struct horonrun_mpi *mpi, char ***envi
     if (mpi->asked->keep_survivors || says(mpi, "-disable-auto-cleanup"))
         add(&words, HORONRUN_MPI_ALONE);
     for (char **word = mpi->asked->command; *word; word++)
-        add(&words, *word);
+        add_ranks(&words, *word);
     return words.ok ? HORON_OK : horon_error_set(error, HORON_ERR_MEMORY, "out of memory");
 }

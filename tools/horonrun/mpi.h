@@ -59,6 +59,10 @@ horon_status_t horonrun_mpi_command(const struct horonrun_mpi *mpi, char ***envi
 #define HORONRUN_MPI_RANK "--rank-of-mpi"
 #define HORONRUN_MPI_ALONE "--alone"
 
+/** Wherever it stands, launchers take ":" for the end of a program's words. It goes to horonrun as
+ * "\:" therefore, and so does that, with another backslash: each takes one off. */
+bool horonrun_mpi_is_colon(const char *word);
+
 /** Is that horonrun. @param words what follows. @return the exit status */
 int horonrun_mpi_rank_main(char **words);
 

@@ -160,6 +160,11 @@ static horon_status_t prepare(struct mpi_rank *rank, struct horon_error *error)
     return horonrun_key_hand_over(&rank->environment, &rank->key_fd, error);
 }
 
+bool horonrun_mpi_is_colon(const char *word)
+{
+    return strcmp(word + strspn(word, "\\"), ":") == 0;
+}
+
 int horonrun_mpi_rank_main(char **words)
 {
     struct mpi_rank rank = {.key_fd = -1};
@@ -167,6 +172,8 @@ int horonrun_mpi_rank_main(char **words)
     const pid_t self = getpid();
     rank.alone = words[0] && strcmp(words[0], HORONRUN_MPI_ALONE) == 0;
     rank.command = words + rank.alone;
+    for (char **word = rank.command; *word; word++)
+        *word += horonrun_mpi_is_colon(*word) && **word == '\\';
     if (prepare(&rank, &error) == HORON_OK && (rank.pid = fork()) < 0)
         horon_error_set_errno(&error, HORON_ERR_SYSTEM, errno, "cannot start a process");
     if (rank.environment && rank.pid == 0 && !error.text[0])
