@@ -79,9 +79,11 @@ def test_a_process_set_may_have_a_backend_of_its_own():
 
 def test_groups_and_joins_in_sets_that_come_and_go():
     """By the backend that the job prefers, and by the other one; nothing is left of a set."""
+    holds_little = ":quarantine_size_mb=1:thread_local_quarantine_size_kb=64"
+    own = {**MPI, "ASAN_OPTIONS": MPI["ASAN_OPTIONS"] + holds_little}
     for launch in FILES:
         for prefers, by in (("native,mpi", "mpi"), ("mpi,native", "native"), ("mpi", "mpi")):
-            with launch(5, MIXED, "20", by, **{**MPI, "HORON_BACKEND": prefers}) as job:
+            with launch(5, MIXED, "20", by, **{**own, "HORON_BACKEND": prefers}) as job:
                 status, out, err = job.end()
             job.assert_nothing_left()
             assert status == 0, (prefers, by, out, err)
