@@ -171,6 +171,11 @@ struct horon_backend {
      * nothing wakes a thread that sleeps. It may grow from call to call. 0: something does, which
      * is a doorbell that other ranks ring, our links by which its data comes, or the descriptor. */
     uint64_t (*interval_ns)(const struct horon_backend_channel *channel);
+    /** Nothing is launched: lets the library send what it has taken over from operations that have
+     * ended here. Other ranks may wait for that, and this one for them.
+     * @return nanoseconds until it wants another such turn; 0: nothing can be left. The slot is
+     * NULL where nothing ever is, as with links and memory of ours. */
+    uint64_t (*settle)(struct horon_backend_channel *channel);
     /** Never waits for another rank. NULL is a no-op. */
     void (*destroy)(struct horon_backend_channel *channel);
 };

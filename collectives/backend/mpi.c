@@ -34,6 +34,8 @@
 /* From a hand-over to what an idle core may cost. */
 #define PAUSE_MIN_NS UINT64_C(20000)
 #define PAUSE_MAX_NS UINT64_C(1000000)
+/* The longest pause where nothing is in flight here. */
+#define SETTLE_MAX_NS UINT64_C(1000000000)
 /* A look that lasts so long has moved data: one that finds nothing takes a tenth of it. */
 #define WORKED_NS UINT64_C(2000)
 /* Horon knows within a second that a rank is gone. */
@@ -343,6 +345,7 @@ static void mpi_begin(struct horon_backend_channel *base, const struct horon_ope
     channel->element_bytes = horon_dtype_bytes((horon_dtype_t)op->agreed.dtype);
     channel->type = horon_mpi_type(channel->context->library, (horon_dtype_t)op->agreed.dtype);
     channel->flying = 0;
+    channel->ended_ns = 0;
     channel->at = 0;
     channel->in = NULL;
     channel->out = NULL;
@@ -440,6 +443,7 @@ static horon_status_t mpi_advance(struct horon_backend_channel *base, bool *move
         if (status == HORON_OK) {
             horon_mpi_move(channel, HORON_MPI_IDLE);
             channel->context->direct -= channel->direct;
+            channel->ended_ns = horon_clock_ns();
         }
         if (status != HORON_IN_PROGRESS)
             return status;
@@ -502,6 +506,26 @@ static uint64_t mpi_interval_ns(const struct horon_backend_channel *base)
     return pause_ns;
 }
 
+/* A send may have ended whose bytes MPI keeps, as the network takes no more, and MPI moves nothing
+ * unless somebody makes a call: this one, for a message that nobody sends. Once another operation
+ * begins here all ranks have ended the last one. */
+static uint64_t mpi_settle(struct horon_backend_channel *base)
+{
+    struct horon_mpi_channel *channel = channel_of(base);
+    const struct horon_mpi_context *context = channel->context;
+    int found = 0;
+    if (!channel->ended_ns || channel->given_up || context->closed ||
+        !horon_mpi_may_call(context) || (context->serialized && context->making) ||
+        horon_mpi_has_ended(context->library))
+        return 0;
+    horon_mpi_calls_of(channel)->iprobe(channel->team->rank, 0, channel->comm, &found,
+                                        context->library->family->statuses_ignore);
+    const uint64_t since_ns = horon_clock_ns() - channel->ended_ns;
+    return since_ns < PAUSE_MIN_NS    ? PAUSE_MIN_NS
+           : since_ns < SETTLE_MAX_NS ? since_ns
+                                      : SETTLE_MAX_NS;
+}
+
 const struct horon_backend horon_backend_mpi = {
     .name = "mpi",
     .caps = HORON_BACKEND_ANY_THREAD | HORON_BACKEND_UNCHECKED,
@@ -522,5 +546,6 @@ const struct horon_backend horon_backend_mpi = {
     .keeps_inputs = mpi_keeps_inputs,
     .descriptor = mpi_descriptor,
     .interval_ns = mpi_interval_ns,
+    .settle = mpi_settle,
     .destroy = mpi_destroy,
 };

@@ -134,6 +134,7 @@ static const struct call_row call_rows[] = {
     CALL("Ialltoall", ialltoall),
     CALL("Isend", isend),
     CALL("Irecv", irecv),
+    CALL("Iprobe", iprobe),
     CALL("Testall", testall),
 };
 static_assert(sizeof call_rows / sizeof call_rows[0] ==

@@ -90,6 +90,7 @@ struct horon_mpi_calls {
                  horon_mpi_handle comm, void *request);
     int (*irecv)(void *dst, int count, horon_mpi_handle type, int from, int tag,
                  horon_mpi_handle comm, void *request);
+    int (*iprobe)(int from, int tag, horon_mpi_handle comm, int *flag, void *status);
     int (*testall)(int n, void *requests, int *flag, void *statuses);
 };
 

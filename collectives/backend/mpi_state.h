@@ -94,6 +94,7 @@ struct horon_mpi_channel {
     uint64_t failed_ns; /* when a call of MPI's failed, for `failure`; 0: none has */
     struct horon_error failure;
     uint64_t pause_ns; /* until the next look */
+    uint64_t ended_ns; /* when the last operation ended; 0: one has begun since, or none has */
 
     const struct horon_operation *op; /* in flight */
     enum horon_mpi_step step;

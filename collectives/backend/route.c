@@ -596,5 +596,5 @@ uint64_t horon_route_interval_ns(const struct horon_route *route)
 {
     HORON_ASSERT_OWNER(route->options.channel.owner);
     const struct horon_backend_channel *channel = channel_at_work(route);
-    return channel ? channel->backend->interval_ns(channel) : 0;
+    return channel ? channel->backend->interval_ns(channel) : route->settle_ns;
 }

@@ -66,6 +66,7 @@ struct horon_route {
     struct horon_backend_channel *current; /* of what is launched */
     int launched;
     uint64_t ended;
+    uint64_t settle_ns; /* until the next horon_route_settle(); 0: nothing asks for it */
     struct horon_route_memo memos[HORON_VERB_COUNT]; /* by verb */
     const struct horon_backend_choice *choice;       /* the last one, if there was one */
     struct horon_composed composed;
@@ -114,6 +115,16 @@ void horon_route_forgo_ticket(struct horon_route *route);
 /** Gives up what is launched, or connecting: nobody touches the operations' memory any more.
  * Afterwards it waits for nothing and wakes nobody. A second call is a no-op. */
 void horon_route_abort(struct horon_route *route);
+
+/** As settle() of the backends, while nothing is launched; settle.c. */
+void horon_route_let_settle(struct horon_route *route);
+/** @param waits  this rank does, for an operation of any route; else nothing of this is done */
+static inline void horon_route_settle(struct horon_route *route, bool waits)
+{
+    route->settle_ns = 0;
+    if (waits && route->terms.count > 1 && !route->launched)
+        horon_route_let_settle(route);
+}
 
 /** Does the first that has not ended, or the next one, wait for @p rank? */
 bool horon_route_waits_for(struct horon_route *route, int rank);

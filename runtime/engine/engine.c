@@ -341,6 +341,15 @@ bool horon_engine_has_unsent(const struct horon_engine *engine)
     return false;
 }
 
+/* A program that waits for nothing may make the last call of a library itself: no turns then. */
+static void settle(struct horon_engine *engine)
+{
+    const bool waits = horon_engine_in_flight(engine) > 0;
+    for (struct horon_engine_team *team = engine->job; team; team = team->next)
+        for (int i = 0; i < HORON_LANE_COUNT && !team->failed; i++)
+            horon_route_settle(&team->lanes[i].route, waits);
+}
+
 bool horon_engine_progress(struct horon_engine *engine)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
@@ -351,6 +360,7 @@ bool horon_engine_progress(struct horon_engine *engine)
     /* a rank that leaves has ended its requests: what is decided about them concerns nobody here */
     for (struct horon_engine_team *team = engine->job; team && !engine->leaving; team = team->next)
         moved |= horon_team_progress(team);
+    settle(engine);
     moved |= engine->membership->changes != changes; /* a message may have waited for it */
     if (horon_log_wants(engine->options.log, HORON_LOG_TRACE))
         horon_engine_trace(engine);

@@ -440,7 +440,7 @@ bool horon_team_progress(struct horon_engine_team *team)
 uint64_t horon_team_interval_ns(const struct horon_engine_team *team)
 {
     uint64_t least = 0;
-    for (int i = 0; i < HORON_LANE_COUNT; i++) {
+    for (int i = 0; i < HORON_LANE_COUNT && !team->failed; i++) {
         const uint64_t interval = horon_route_interval_ns(&team->lanes[i].route);
         if (interval && (!least || interval < least))
             least = interval;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A rank of three whose MPI is slow_mpi.c: `making CASE`. While a thread makes a communicator, or
- * may do so for ever, MPI works on no memory of the program's: that thread would move its bytes
- * when their operation has been given up.
+ * A rank of three whose MPI is slow_mpi.c: `making CASE`. What MPI keeps of operations that have
+ * ended here reaches the other ranks while this one waits for them. And while a thread makes a
+ * communicator, or may do so for ever, MPI works on no memory of the program's: that thread would
+ * move its bytes when their operation has been given up.
  */
 #include <horon/horon.h>
 
@@ -18,7 +19,7 @@ enum { RANKS = 3, MEMBERS = 2, COUNT = 1009 };
 
 static char why[HORON_ERROR_TEXT_BYTES];
 static float data[COUNT], ordered[COUNT];
-static _Atomic int *holds_making, *holds_sums, *makes, *direct_sums, *faults;
+static _Atomic int *keeps_sends, *holds_making, *holds_sums, *makes, *direct_sums, *faults;
 
 static void must(bool right, const char *what, const char *text)
 {
@@ -107,6 +108,26 @@ static void make_beside_sum(horon_context_t *ctx)
     end(request);
 }
 
+/* Rank 0 waits for what the others have sent, and they for rank 0. */
+static void gather_behind_sends(horon_context_t *ctx, uint32_t flags)
+{
+    static float all[RANKS * COUNT];
+    *keeps_sends = 1;
+    for (int round = 0; round < 3; round++) {
+        horon_descriptor_t desc = sum_of(ordered, flags);
+        desc.verb = HORON_GATHER;
+        desc.dst = all;
+        desc.dst_count = RANKS * COUNT;
+        for (int i = 0; i < COUNT; i++)
+            ordered[i] = (float)(10 * round + horon_rank(ctx));
+        must(horon_run(ctx, &desc, -1, why, sizeof why) == HORON_OK, "gather", why);
+        for (int i = 0; i < RANKS * COUNT && horon_rank(ctx) == 0; i++)
+            must(all[i] == (float)(10 * round + i / COUNT), "gather", "is wrong");
+    }
+    must(sum(ctx, 1) == RANKS, "sum",
+         "is wrong"); /* MPI_Finalize() sends the rest, but slow_mpi's */
+}
+
 /* That of a set is never made: the set fails, as its sum has a limit. */
 static void leave_making(horon_context_t *ctx)
 {
@@ -136,6 +157,7 @@ int main(int argc, char **argv)
         const horon_descriptor_t desc = sum_of(data, 0);
         printf("by %s\n", horon_carrier(ctx, &desc));
         if (round == 0) {
+            keeps_sends = find("slow_mpi_keeps_sends");
             holds_making = find("slow_mpi_holds_making");
             holds_sums = find("slow_mpi_holds_sums");
             makes = find("slow_mpi_makes");
@@ -146,13 +168,20 @@ int main(int argc, char **argv)
                 leave_making(ctx);
             else if (argc == 2 && strcmp(argv[1], "make") == 0)
                 make_beside_sum(ctx);
+            else if (argc == 2 && strcmp(argv[1], "gather") == 0)
+                gather_behind_sends(ctx, 0);
+            else if (argc == 2 && strcmp(argv[1], "gather in order") == 0)
+                gather_behind_sends(ctx, HORON_IN_ORDER);
             else
                 sum_beside_making(ctx);
         }
+        if (round == leaves) {
+            printf("%d sums on this memory beside a thread that makes a communicator\n", *faults);
+            fflush(stdout);
+            must(sum(ctx, 1) == RANKS, "sum", "is wrong");
+        }
         horon_context_destroy(ctx);
     }
-    printf("%d sums on this memory beside a thread that makes a communicator\n", *faults);
-    fflush(stdout);
     if (leaves) /* else the third rank waits in MPI_Finalize(), which the others leave out */
         _exit(0);
     return 0;

@@ -3,11 +3,14 @@
  * MPICH's MPI, of which the program, making.c, holds calls: those that
  * make a communicator, until it lets them go, and looks for the end of sums, until one is being
  * made or very many have been in vain. It counts what must not be: sums on memory of the program's
- * own, which is in its image, beside a thread that makes a communicator.
+ * own, which is in its image, beside a thread that makes a communicator. And if it is asked for, a
+ * message that is sent is kept, as by a network that takes no more, and goes with a later call.
  */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <mpi.h>
 
@@ -16,8 +19,8 @@ enum { LOOKS = 1000 };
 #define EXPORT __attribute__((visibility("default")))
 
 /* For the program. */
-EXPORT _Atomic int slow_mpi_holds_making, slow_mpi_holds_sums, slow_mpi_makes, slow_mpi_direct_sums,
-    slow_mpi_faults;
+EXPORT _Atomic int slow_mpi_keeps_sends, slow_mpi_holds_making, slow_mpi_holds_sums, slow_mpi_makes,
+    slow_mpi_direct_sums, slow_mpi_faults;
 
 static _Atomic int direct; /* sums in flight on the program's memory */
 
@@ -51,9 +54,50 @@ EXPORT int MPI_Iallreduce(const void *src, void *dst, int count, MPI_Datatype ty
     return PMPI_Iallreduce(src, dst, count, type, op, comm, request);
 }
 
+/* Of the one message that is kept; `looks` for the end of it come first. */
+static struct {
+    char *bytes;
+    int size, to, tag, looks;
+    MPI_Comm comm;
+    MPI_Request request;
+} kept;
+
+EXPORT int MPI_Isend(const void *src, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+                     MPI_Request *request)
+{
+    if (!slow_mpi_keeps_sends || kept.bytes)
+        return PMPI_Isend(src, count, type, to, tag, comm, request);
+    PMPI_Type_size(type, &kept.size);
+    kept.size *= count;
+    kept.bytes = malloc((size_t)kept.size);
+    memcpy(kept.bytes, src, (size_t)kept.size);
+    kept.to = to;
+    kept.tag = tag;
+    kept.comm = comm;
+    kept.looks = 1;
+    return PMPI_Irecv(NULL, 0, type, MPI_PROC_NULL, 0, comm, request); /* has ended */
+}
+
+static void send_what_is_kept(void)
+{
+    if (!kept.bytes || kept.looks-- > 0)
+        return;
+    PMPI_Isend(kept.bytes, kept.size, MPI_BYTE, kept.to, kept.tag, kept.comm, &kept.request);
+    PMPI_Wait(&kept.request, MPI_STATUS_IGNORE);
+    free(kept.bytes);
+    kept.bytes = NULL;
+}
+
+EXPORT int MPI_Iprobe(int from, int tag, MPI_Comm comm, int *found, MPI_Status *status)
+{
+    send_what_is_kept();
+    return PMPI_Iprobe(from, tag, comm, found, status);
+}
+
 EXPORT int MPI_Testall(int count, MPI_Request requests[], int *through, MPI_Status statuses[])
 {
     static _Atomic int looks;
+    send_what_is_kept();
     if (slow_mpi_holds_sums && direct && !slow_mpi_makes && looks++ < LOOKS) {
         *through = 0;
         return MPI_SUCCESS;
