@@ -25,9 +25,8 @@ struct horon_gloo_note {
 /* A payload that came before anybody awaited it. */
 struct horon_gloo_early {
     struct horon_gloo_early *next;
-    struct horon_gloo_message *taker; /* waits until it is whole; NULL: nobody yet */
     uint64_t slot;
-    size_t bytes, filled;
+    size_t bytes;
     uint8_t data[];
 };
 

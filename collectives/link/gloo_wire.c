@@ -237,20 +237,20 @@ static horon_status_t free_early(struct horon_gloo_pair *pair, struct horon_gloo
     return take_back(pair, bytes);
 }
 
-static horon_status_t hand_over(struct horon_gloo_pair *pair, struct horon_gloo_early *early)
+static horon_status_t hand_over(struct horon_gloo_pair *pair, struct horon_gloo_early *early,
+                                struct horon_gloo_message *message)
 {
-    struct horon_gloo_message *taker = early->taker;
-    if (early->bytes && early->bytes <= taker->bytes)
-        memcpy(taker->data, early->data, early->bytes);
-    taker->got = early->bytes;
-    taker->done = true;
+    if (early->bytes && early->bytes <= message->bytes)
+        memcpy(message->data, early->data, early->bytes);
+    message->got = early->bytes;
+    message->done = true;
     return free_early(pair, early);
 }
 
 static struct horon_gloo_early *first_early(const struct horon_gloo_pair *pair, uint64_t slot)
 {
     struct horon_gloo_early *early = pair->early;
-    while (early && (early->slot != slot || early->taker))
+    while (early && early->slot != slot)
         early = early->next;
     return early;
 }
@@ -269,16 +269,30 @@ static bool may_be_horon(const struct horon_gloo_pair *pair)
     return pair->horons || (pair->native && !pair->heard);
 }
 
+/* It comes just now: the rest goes where it belongs. */
+static horon_status_t take_over(struct horon_gloo_pair *pair, struct horon_gloo_message *message)
+{
+    struct horon_gloo_early *early = pair->into_early;
+    const size_t filled = early->bytes - pair->payload_left;
+    const bool fits = early->bytes <= message->bytes;
+    if (filled && fits)
+        memcpy(message->data, early->data, filled);
+    pair->payload = fits ? (uint8_t *)message->data + filled : NULL;
+    pair->into = message;
+    pair->into_early = NULL;
+    message->got = early->bytes;
+    return free_early(pair, early);
+}
+
 horon_status_t horon_gloo_pair_recv(struct horon_gloo_pair *pair,
                                     struct horon_gloo_message *message)
 {
     struct horon_gloo_early *early = first_early(pair, message->slot);
     message->done = message->credited = message->matched = message->horons = false;
     message->got = 0;
-    if (early) {
-        early->taker = message;
-        return early->filled == early->bytes ? hand_over(pair, early) : HORON_OK;
-    }
+    if (early)
+        return early == pair->into_early ? take_over(pair, message)
+                                         : hand_over(pair, early, message);
     struct horon_gloo_note *note = first_unmatched(pair, message->slot);
     horon_status_t status = HORON_OK;
     if (note || !may_be_horon(pair)) /* else it asks, comes by itself, or is announced */
@@ -416,18 +430,13 @@ static horon_status_t on_frame(struct horon_gloo_pair *pair, const struct horon_
     return HORON_OK; /* as Gloo does with what it does not know */
 }
 
-static horon_status_t end_payload(struct horon_gloo_pair *pair)
+static void end_payload(struct horon_gloo_pair *pair)
 {
-    struct horon_gloo_early *early = pair->into_early;
     pair->payload = NULL;
     if (pair->into)
         pair->into->done = true;
     pair->into = NULL;
     pair->into_early = NULL;
-    if (!early)
-        return HORON_OK;
-    early->filled = early->bytes;
-    return early->taker ? hand_over(pair, early) : HORON_OK;
 }
 
 static bool in_payload(const struct horon_gloo_pair *pair)
@@ -457,7 +466,7 @@ static horon_status_t digest(struct horon_gloo_pair *pair)
             pair->payload = pair->payload ? pair->payload + part : NULL;
             if (pair->payload_left > 0)
                 return HORON_OK;
-            status = end_payload(pair);
+            end_payload(pair);
             continue;
         }
         uint8_t head[HORON_GLOO_FRAME_BYTES];
@@ -470,11 +479,16 @@ static horon_status_t digest(struct horon_gloo_pair *pair)
     return status;
 }
 
+static bool is_long(const struct horon_gloo_pair *pair)
+{
+    return pair->payload_left >= sizeof pair->in;
+}
+
 /* Is this the payload of the last message that is awaited, and long? What comes next is likely to
  * be awaited once this one has ended, and is left alone until then: it would have to be copied. */
 static bool is_last(const struct horon_gloo_pair *pair)
 {
-    return pair->into && pair->payload_left >= sizeof pair->in && !pair->awaited.first;
+    return pair->into && is_long(pair) && !pair->awaited.first;
 }
 
 /* The rest of a payload to its place, and what is behind it. */
@@ -509,10 +523,9 @@ static horon_status_t read_in(struct horon_gloo_pair *pair, bool *moved_out,
                               struct horon_error *error)
 {
     horon_status_t status = HORON_OK;
-    bool all = false;
-    bool last = false;
-    for (int i = 0; i < READS_MAX && status == HORON_OK && !all && !(last && !pair->into); i++) {
-        last = is_last(pair);
+    bool all = false, stops = false;
+    for (int i = 0; i < READS_MAX && status == HORON_OK && !all && !stops; i++) {
+        const bool last = is_last(pair), early = pair->into_early;
         status = read_some(pair, &all, error);
         if (status != HORON_OK)
             break;
@@ -524,6 +537,8 @@ static horon_status_t read_in(struct horon_gloo_pair *pair, bool *moved_out,
             return horon_error_set(error, status,
                                    "sent what Gloo's protocol forbids (is it a Gloo peer, and do "
                                    "all ranks make the same calls with the same sizes?)");
+        /* its caller may await more now, or what has begun to come before it was awaited */
+        stops = (last && !pair->into) || (!early && pair->into_early && is_long(pair));
     }
     return status == HORON_AGAIN ? HORON_OK : status;
 }

@@ -20,7 +20,7 @@
 #include "link/link.h"
 
 /** Longest message that goes eagerly, and the window: what may be unexpected at a receiver. */
-#define HORON_GLOO_EAGER_BYTES ((size_t)1 << 20)
+#define HORON_GLOO_EAGER_BYTES ((size_t)1 << 18)
 #define HORON_GLOO_WINDOW_BYTES ((size_t)4 << 20)
 
 /** A message, embedded by its owner, which keeps it where it is until it is done. */

@@ -263,6 +263,41 @@ static void test_gloo_long_messages_wait_for_their_receives(void **state)
     horon_gloo_pair_destroy(pair);
 }
 
+/* Its receive may be posted once its head has come: that much is known then, and the rest of it
+ * goes where it belongs. Longer than the room it goes nowhere. */
+static void test_gloo_long_message_that_has_begun_to_come_is_taken_over(void **state)
+{
+    static char data[10000], room[10000];
+    struct horon_error error = {0};
+    (void)state;
+    for (int i = 0; i < (int)sizeof data; i++)
+        data[i] = (char)(i % 127);
+    for (size_t short_of = 0; short_of < 2; short_of++) {
+        struct horon_gloo_message in = {.slot = 1, .data = room, .bytes = sizeof room - short_of};
+        size_t bytes = 0;
+        bool moved = false;
+        memset(room, 'r', sizeof room);
+        open_pair(true, 3000);
+        come(HORON_GLOO_HELLO, 0, 0);
+        come(HORON_GLOO_EAGER, 1, sizeof data);
+        come_data(data, sizeof data);
+        assert_int_equal(horon_gloo_pair_move(pair, &moved, &error), HORON_OK);
+        assert_true(horon_gloo_pair_announced(pair, 1, &bytes));
+        assert_int_equal(bytes, sizeof data);
+        assert_int_equal(horon_gloo_pair_recv(pair, &in), HORON_OK);
+        assert_false(in.done);
+        assert_false(horon_gloo_pair_announced(pair, 1, &bytes));
+        assert_int_equal(move(), HORON_OK);
+        assert_true(in.done);
+        assert_int_equal(in.got, sizeof data);
+        if (!short_of)
+            assert_memory_equal(room, data, sizeof data);
+        else
+            assert_int_equal(room[0], 'r');
+        horon_gloo_pair_destroy(pair);
+    }
+}
+
 /* It is taken, and goes nowhere; what is behind it is as ever. */
 static void test_gloo_message_that_is_longer_than_its_room_is_dropped(void **state)
 {
@@ -462,6 +497,7 @@ int main(void)
         cmocka_unit_test(test_gloo_recv_gives_a_credit_and_takes_what_comes),
         cmocka_unit_test(test_gloo_horons_spare_each_other_credits),
         cmocka_unit_test(test_gloo_long_messages_wait_for_their_receives),
+        cmocka_unit_test(test_gloo_long_message_that_has_begun_to_come_is_taken_over),
         cmocka_unit_test(test_gloo_message_that_is_longer_than_its_room_is_dropped),
         cmocka_unit_test(test_gloo_order_holds_when_the_other_end_turns_out_a_horon),
         cmocka_unit_test(test_gloo_what_a_peer_must_not_send_breaks_the_pair),
