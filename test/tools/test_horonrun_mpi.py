@@ -302,6 +302,23 @@ def test_mpi_options_that_launchers_do_not_know_are_theirs_to_refuse():
         assert "no-such-option" in err or "nosuchoption" in err.replace("-", ""), err
 
 
+def test_mpi_launcher_is_a_file_that_can_be_run():
+    with that_says(OPEN_MPI, "echo found") as program, tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "mpirun").mkdir()  # a folder, too, may be "executed"
+        own = str(pathlib.Path(program).parent)
+        path = {"PATH": f"{folder}:{own}:{os.environ['PATH']}"}
+        status, out, err = jobs.run("--mpi", "-np", "1", "true", env=path)
+        assert status == 0 and "found" in out, (status, out, err)
+        for name in ("", f"{folder}/mpirun", folder):
+            status, out, err = jobs.run("--mpi", "--mpirun", name, "-np", "1", "true", env=path)
+            assert status == 2 and f"--mpirun {name}: no such program" in err, (status, out, err)
+        junk = pathlib.Path(folder, "junk")
+        junk.write_text("#!/no/such/interpreter\n")
+        junk.chmod(0o755)
+        status, out, err = jobs.run("--mpi", "--mpirun", str(junk), "-np", "1", "true", env=path)
+    assert status == 2 and f'it says "{junk}: No such file' in err, (status, out, err)
+
+
 def test_mpi_launcher_of_no_known_family_is_refused():
     with that_says("srun 22.05") as program:
         status, out, err = jobs.run("--mpi", "--mpirun", program, "-np", "2", "true")

@@ -13,19 +13,27 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+/* A folder may be "executed", too, by which its files are reached. */
+static bool is_program(const char *path)
+{
+    struct stat is;
+    return stat(path, &is) == 0 && S_ISREG(is.st_mode) && access(path, X_OK) == 0;
+}
 
 bool horonrun_mpi_path(const char *name, char path[PATH_MAX])
 {
     const char *folders = horonrun_environment_find(environ, "PATH");
     if (strchr(name, '/')) {
         snprintf(path, PATH_MAX, "%s", name);
-        return access(path, X_OK) == 0;
+        return is_program(path);
     }
     while (folders && *folders) {
         const size_t bytes = strcspn(folders, ":");
         const int used = snprintf(path, PATH_MAX, "%.*s/%s", (int)bytes, folders, name);
-        if (bytes && used < PATH_MAX && access(path, X_OK) == 0)
+        if (bytes && used < PATH_MAX && is_program(path))
             return true;
         folders += bytes + (folders[bytes] == ':');
     }
