@@ -302,6 +302,19 @@ def test_mpi_options_that_launchers_do_not_know_are_theirs_to_refuse():
         assert "no-such-option" in err or "nosuchoption" in err.replace("-", ""), err
 
 
+def test_mpi_names_of_many_variables_go_to_hydra_without_a_list():
+    """A word of a command line has 128 KiB at most."""
+    many = {f"ONE_OF_MANY_VARIABLES_{i:04d}": "x" for i in range(6000)}
+    does = 'printf "<%s>" "$@"; echo; env | grep -c ONE_OF; true'
+    with that_says(HYDRA, does) as program:
+        words = ("--mpi", "--mpirun", program, "-np", "2", "true")
+        status, out, err = jobs.run(*words, env=many)
+        assert status == 0 and "<-genvall><" in out and "genvlist" not in out, (status, out, err)
+        assert "6000" in out.splitlines(), out
+        status, out, err = jobs.run(*words)
+    assert status == 0 and "<-genvlist><" in out and "genvall" not in out, (status, out, err)
+
+
 def test_mpi_launcher_is_a_file_that_can_be_run():
     with that_says(OPEN_MPI, "echo found") as program, tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, "mpirun").mkdir()  # a folder, too, may be "executed"

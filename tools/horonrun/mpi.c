@@ -39,6 +39,8 @@ static const char *const places[] = {
 static const char *const launchers_own[] = {"HYDRA_*", "OMPI_*",  "PMIX_*",
                                             "PRTE_*",  "SLURM_*", NULL};
 
+#define WORD_BYTES_MAX ((size_t)128 << 10) /* that Linux takes on a command line, with its end */
+
 /* ---- What means nothing here ---- */
 
 static horon_status_t refuse(struct horon_error *error, const char *option, const char *reason)
@@ -190,7 +192,9 @@ static void add_names(struct words *words, const struct horonrun_mpi *mpi, char 
                     horonrun_bytes_append(&list, name, bytes);
     }
     words->ok = words->ok && horonrun_bytes_append(&list, "", 1);
-    if (words->ok && mpi->family == HORONRUN_MPI_HYDRA) {
+    if (words->ok && mpi->family == HORONRUN_MPI_HYDRA && list.used > WORD_BYTES_MAX) {
+        add(words, "-genvall"); /* what hydra does by itself: what is of this login goes, too */
+    } else if (words->ok && mpi->family == HORONRUN_MPI_HYDRA) {
         add(words, "-genvlist");
         add(words, list.data);
     }
