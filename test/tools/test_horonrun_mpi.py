@@ -315,6 +315,27 @@ def test_mpi_names_of_many_variables_go_to_hydra_without_a_list():
     assert status == 0 and "<-genvlist><" in out and "genvall" not in out, (status, out, err)
 
 
+# Becomes a program with entries in its environment that are no variables.
+NO_VARIABLES = """
+import ctypes, os, sys
+kept = [f"{name}={value}".encode() for name, value in os.environ.items()]
+entries = [b"PMI_NOTHING", b"NOTHING", *kept, None]
+words = [word.encode() for word in sys.argv[1:]] + [None]
+listed = [(ctypes.c_char_p * len(some))(*some) for some in (words, entries)]
+ctypes.CDLL(None).execve(words[0], *listed)
+"""
+
+
+def test_mpi_entries_of_the_environment_that_are_no_variables_stay_here():
+    with that_says(OPEN_MPI, "tr '\\0' '\\n' < /proc/self/environ") as program:
+        words = (jobs.HORONRUN, "--mpi", "--mpirun", program, "-np", "1", "true")
+        job = jobs.Job("-c", NO_VARIABLES, *words, program=sys.executable, env={"STAYS": "1"})
+        with job:
+            status, out, err = job.end()
+    assert status == 0 and "STAYS=1" in out, (status, out, err)
+    assert "NOTHING" not in out, out
+
+
 def test_mpi_launcher_is_a_file_that_can_be_run():
     with that_says(OPEN_MPI, "echo found") as program, tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, "mpirun").mkdir()  # a folder, too, may be "executed"

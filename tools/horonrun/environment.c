@@ -91,8 +91,12 @@ bool horonrun_environment_set(char ***list, const char *name, const char *value)
 void horonrun_environment_remove(char **list, const char *name)
 {
     char **entry = find_entry(list, name);
-    if (!entry)
-        return;
+    if (entry)
+        horonrun_environment_remove_at(entry);
+}
+
+void horonrun_environment_remove_at(char **entry)
+{
     explicit_bzero(*entry, strlen(*entry)); /* it may be a secret */
     horon_free(*entry);
     do

@@ -14,6 +14,9 @@ bool horonrun_environment_set(char ***list, const char *name, const char *value)
 /** Removes NAME, and wipes its value, if it is there. */
 void horonrun_environment_remove(char **list, const char *name);
 
+/** The same of an entry of a list, whose place the next one takes. */
+void horonrun_environment_remove_at(char **entry);
+
 /** A copy on the heap; free with horonrun_strings_free(). NULL: out of memory. */
 char **horonrun_environment_copy(char *const *list);
 

@@ -292,19 +292,21 @@ static void add_hydra(struct words *words, const struct horonrun_mpi *mpi, char 
                     horonrun_environment_set(environment, "HYDRA_LAUNCHER_EXTRA_ARGS", rest + 1);
 }
 
-/* What beside horonrun's own variables says which rank this is. */
+/* What beside horonrun's own variables says which rank this is; and an entry without "=", which a
+ * program may hand on but no shell makes: Open MPI's mpirun crashes on it. */
 static void clean(char **environment)
 {
-    for (size_t i = 0; environment[i];) {
+    for (char **entry = environment; *entry;) {
         char name[256];
-        const size_t bytes = strcspn(environment[i], "=");
-        snprintf(name, sizeof name, "%.*s", (int)bytes, environment[i]);
-        if (bytes < sizeof name && strcmp(name, "HORON_JOB_KEY") != 0 &&
-            (horonrun_environment_is_reserved(name) ||
-             horonrun_environment_matches(environment[i], places)))
-            horonrun_environment_remove(environment, name);
+        const size_t bytes = strcspn(*entry, "=");
+        snprintf(name, sizeof name, "%.*s", (int)bytes, *entry);
+        const bool stale = bytes < sizeof name && strcmp(name, "HORON_JOB_KEY") != 0 &&
+                           (horonrun_environment_is_reserved(name) ||
+                            horonrun_environment_matches(*entry, places));
+        if (stale || !(*entry)[bytes])
+            horonrun_environment_remove_at(entry);
         else
-            i++;
+            entry++;
     }
 }
 
