@@ -21,6 +21,7 @@
 
 #define CLIENTS_MAX 65536
 #define READ_BYTES 65536
+#define RETRY_MS 100 /* then connections are taken again, if there was no descriptor */
 
 struct client {
     int fd;
@@ -38,6 +39,7 @@ struct horon_c10d_server {
     struct pollfd *polls; /* the stop, listeners, clients */
     int count, room;      /* of clients */
     int refused;
+    bool pauses; /* no connection can be taken now, and one may stand there for ever */
     uint8_t bytes[READ_BYTES];
 };
 
@@ -121,8 +123,11 @@ static void accept_one(struct horon_c10d_server *server, int listener)
     struct horon_fds *fds = server->listeners.noted;
     horon_fds_hold(fds);
     int fd = horon_fds_note(fds, accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (fd < 0)
+    if (fd < 0) {
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+            server->pauses = true;
         return;
+    }
     if (!make_room(server)) {
         horon_fd_close(&fd);
         return;
@@ -136,7 +141,8 @@ static int fill_polls(struct horon_c10d_server *server)
     int count = 0;
     server->polls[count++] = (struct pollfd){.fd = server->stop_fd, .events = POLLIN};
     for (int i = 0; i < server->listeners.count; i++)
-        server->polls[count++] = (struct pollfd){.fd = server->listeners.fds[i], .events = POLLIN};
+        server->polls[count++] =
+            (struct pollfd){.fd = server->listeners.fds[i], .events = server->pauses ? 0 : POLLIN};
     for (int i = 0; i < server->count; i++) {
         const struct client *client = &server->clients[i];
         const short out = client->answer.used ? POLLOUT : 0;
@@ -173,8 +179,9 @@ static void *run(void *arg)
         const int count = fill_polls(server), clients = server->count;
         const int first = 1 + server->listeners.count;
         const uint64_t before = horon_c10d_table_changes(server->table);
-        if (poll(server->polls, (nfds_t)count, -1) < 0)
+        if (poll(server->polls, (nfds_t)count, server->pauses ? RETRY_MS : -1) < 0)
             continue; /* EINTR cannot be, and no memory may be there again */
+        server->pauses = false;
         if (server->polls[0].revents)
             return NULL;
         for (int i = 0; i < clients; i++) {

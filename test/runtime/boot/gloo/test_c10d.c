@@ -15,8 +15,11 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 static struct horon_error error;
@@ -272,6 +275,47 @@ static void test_c10d_client_and_server_meet(void **state)
     horon_gloo_store_destroy(other);
 }
 
+static int64_t cpu_ms(void)
+{
+    struct timespec used;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return (int64_t)used.tv_sec * 1000 + used.tv_nsec / 1000000;
+}
+
+/* The server is in this process: what it burns is measured while nothing else runs here. */
+static void test_c10d_a_server_without_descriptors_waits_for_one(void **state)
+{
+    const int port = free_port();
+    struct horon_gloo_store *served = opened(port, 0, true);
+    struct horon_address address;
+    struct rlimit files, none;
+    uint8_t said[10], heard[4] = {0};
+    struct horon_writer out = horon_writer_over(said, sizeof said);
+    (void)state;
+    horon_c10d_write_op(&out, HORON_C10D_VALIDATE);
+    horon_write_u32(&out, HORON_C10D_MAGIC);
+    horon_c10d_write_op(&out, HORON_C10D_PING);
+    horon_write_u32(&out, 7);
+    assert_true(horon_address_parse("127.0.0.1", port, &address));
+    const int client = socket(AF_INET, SOCK_STREAM, 0), next = dup(client);
+    close(next);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    none = files;
+    none.rlim_cur = (rlim_t)next;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    const int64_t before = cpu_ms();
+    assert_int_equal(connect(client, &address.any, address.bytes), 0);
+    assert_int_equal(send(client, said, sizeof said, 0), (ssize_t)sizeof said);
+    struct pollfd answer = {.fd = client, .events = POLLIN};
+    assert_int_equal(poll(&answer, 1, 500), 0);
+    assert_true(cpu_ms() - before < 20);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+    assert_int_equal(recv(client, heard, sizeof heard, MSG_WAITALL), (ssize_t)sizeof heard);
+    assert_int_equal(heard[0], 7);
+    close(client);
+    horon_gloo_store_destroy(served);
+}
+
 static void test_c10d_a_server_that_is_none_is_named(void **state)
 {
     char url[64];
@@ -307,6 +351,7 @@ int main(void)
         cmocka_unit_test(test_c10d_a_wait_that_is_cancelled_is_over),
         cmocka_unit_test(test_c10d_what_is_forbidden_is_refused),
         cmocka_unit_test(test_c10d_client_and_server_meet),
+        cmocka_unit_test(test_c10d_a_server_without_descriptors_waits_for_one),
         cmocka_unit_test(test_c10d_a_server_that_is_none_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
