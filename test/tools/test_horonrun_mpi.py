@@ -295,6 +295,12 @@ def test_mpi_args_are_words_and_go_before_what_horonrun_would_say():
     assert "<--rank-of-mpi><--alone><prog>" in said, said
 
 
+def test_mpi_args_may_be_long():
+    hosts = ",".join(f"node{i:04d}.example.org" for i in range(1000))
+    said = words_of(HYDRA, "-np", "2", f"--mpi-args=-hosts {hosts} -q")
+    assert f"<-hosts><{hosts}><-q>" in said, said
+
+
 def test_mpi_options_that_launchers_do_not_know_are_theirs_to_refuse():
     for _, job in by_both(2, "--mpi-args=--no-such-option", "true"):
         status, out, err = job.end()

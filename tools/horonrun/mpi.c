@@ -12,6 +12,7 @@
  */
 #include "mpi.h"
 
+#include "alloc.h"
 #include "environment.h"
 #include "launch.h"
 
@@ -201,8 +202,9 @@ static void add_names(struct words *words, const struct horonrun_mpi *mpi, char 
     horonrun_bytes_deinit(&list);
 }
 
-/* One word at @p *text, which is moved on, quotes taken off. @return false: there is no other */
-static bool take_word(const char **text, char *word, size_t bytes, bool *open_out)
+/* One word at @p *text, which is moved on, quotes taken off.
+ * @param word with room for all of the text @return false: there is no other */
+static bool take_word(const char **text, char *word, bool *open_out)
 {
     size_t used = 0;
     char quote = 0;
@@ -214,7 +216,7 @@ static bool take_word(const char **text, char *word, size_t bytes, bool *open_ou
             quote = 0;
         else if (!quote && (*at == '\'' || *at == '"'))
             quote = *at;
-        else if (used + 1 < bytes)
+        else
             word[used++] = *at;
     }
     word[used] = 0;
@@ -227,10 +229,12 @@ static horon_status_t add_users(struct words *words, const struct horonrun_mpi *
                                 struct horon_error *error)
 {
     const char *text = mpi->asked->mpi_args ? mpi->asked->mpi_args : "";
-    char word[4096];
+    char *word = horon_alloc(strlen(text) + 1); /* a list of hosts may be long */
     bool is_open = false;
-    while (!is_open && take_word(&text, word, sizeof word, &is_open))
+    words->ok = words->ok && word;
+    while (word && !is_open && take_word(&text, word, &is_open))
         add(words, word);
+    horon_free(word);
     return is_open ? horon_error_set(error, HORON_ERR_CONFIG,
                                      "--mpi-args: a quote in it does not end: %.200s",
                                      mpi->asked->mpi_args)
