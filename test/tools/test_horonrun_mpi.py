@@ -359,6 +359,16 @@ def test_mpi_launcher_is_a_file_that_can_be_run():
     assert status == 2 and f'it says "{junk}: No such file' in err, (status, out, err)
 
 
+def test_mpi_launcher_leaves_nothing_of_what_it_was_asked():
+    starts = "tail -f /dev/null > /dev/null 2>&1 &\necho srun 22.05"
+    with that_says("", "exit 99") as program:
+        pathlib.Path(program).write_text(f"#!/bin/sh\n{starts}\n")
+        with jobs.Job("--mpi", "--mpirun", program, "-np", "1", "true") as job:
+            status, out, err = job.end()
+            job.assert_nothing_left()
+    assert status == 2 and 'it says "srun 22.05"' in err, (status, out, err)
+
+
 def test_mpi_launcher_of_no_known_family_is_refused():
     with that_says("srun 22.05") as program:
         status, out, err = jobs.run("--mpi", "--mpirun", program, "-np", "2", "true")

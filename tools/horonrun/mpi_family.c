@@ -8,6 +8,7 @@
 
 #include "environment.h"
 #include "found.h"
+#include "tree.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -57,7 +58,9 @@ static horon_status_t recognise(struct horonrun_mpi *mpi, struct horon_error *er
     struct horon_found said;
     char version[32];
     const char *slash = strrchr(mpi->program, '/'), *family;
+    horonrun_tree_adopt();
     horon_found_version(&said, mpi->program);
+    horonrun_tree_signal(SIGKILL, NULL, 0, NULL, 0); /* a script may have started what stays */
     mpi->interrupt = SIGINT;
     mpi->terminate = SIGTERM;
     if (version_after(said.text, "(Open MPI)", version, sizeof version)) {

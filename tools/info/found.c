@@ -10,6 +10,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <horon/horon.h>
 #include <limits.h>
 #include <link.h>
@@ -45,8 +46,10 @@ typedef void (*ask_fn)(struct horon_found *found, const char *which);
 _Noreturn static void answer(int fd, ask_fn ask, const char *which)
 {
     struct horon_found found = {0};
-    int quiet = dup(fd);
-    dup2(fd, STDIN_FILENO);
+    int quiet = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1); /* what a program that is asked */
+    dup2(fd, STDIN_FILENO); /* has started may stay, and must not hold it */
+    if (fd > STDERR_FILENO)
+        close(fd);
     close(STDOUT_FILENO); /* libraries may chat */
     ask(&found, which);
     dprintf(quiet, "%c%s", found.yes ? '+' : '-', found.text);
@@ -282,8 +285,9 @@ static void ask_version(struct horon_found *found, const char *which)
     dprintf(STDIN_FILENO, "+");
     dup2(STDIN_FILENO, STDOUT_FILENO); /* the pipe, as above */
     dup2(STDIN_FILENO, STDERR_FILENO);
+    dup2(open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
     execlp(which, which, "--version", (char *)NULL);
-    dprintf(STDIN_FILENO, "%s: %s", which, strerror(errno));
+    dprintf(STDOUT_FILENO, "%s: %s", which, strerror(errno));
     _exit(0);
 }
 
