@@ -22,7 +22,7 @@ def free_ports_of_hydra():
 
 
 @contextlib.contextmanager
-def below_horonrun(program, *words, **env):
+def below_horonrun(program, *words, prefix=(), **env):
     """A job of `horonrun --mpi`, started, whose launcher is @p program."""
     tap.need(None not in words, "the rank program is not built")
     package = {"mpirun": "openmpi-bin", "mpiexec.hydra": "mpich"}.get(program)
@@ -30,7 +30,7 @@ def below_horonrun(program, *words, **env):
     env = {**free_ports_of_hydra(), **env}
     with tempfile.TemporaryDirectory(prefix="mpi") as own:
         words = ["--mpi", "--mpirun", program, *words]
-        with jobs.Job(*words, env={**env, "TMPDIR": own}) as job:
+        with jobs.Job(*words, prefix=prefix, env={**env, "TMPDIR": own}) as job:
             yield job
 
 

@@ -172,6 +172,14 @@ def test_mpi_input_goes_to_rank_0_alone():
         assert status == 0 and not out, (program, out, err)
 
 
+def test_mpi_input_that_is_closed_is_empty():
+    closed = ("sh", "-c", 'exec "$@" <&-', "sh")
+    for program in LIBRARIES:
+        with launchers.below_horonrun(program, "-np", "2", "cat", prefix=closed) as job:
+            status, out, err = job.end()
+        assert status == 0 and not out, (program, out, err)
+
+
 HEARS = """
 import os, signal, sys
 rank = os.environ.get("PMI_RANK") or os.environ["OMPI_COMM_WORLD_RANK"]

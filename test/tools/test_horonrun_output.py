@@ -330,6 +330,13 @@ def test_standard_input_goes_to_rank_0_alone():
     ]
 
 
+def test_standard_input_that_is_closed_is_empty():
+    closed = ("sh", "-c", 'exec "$@" <&-', "sh")
+    status, out, err = jobs.run("-np", "2", "readlink", "/proc/self/fd/0", prefix=closed)
+    assert status == 0, (out, err)
+    assert sorted(out.splitlines()) == [f"[{i}]<stdout>:/dev/null" for i in (0, 1)], out
+
+
 def test_slips_are_refused_with_status_2():
     for words, wanted in (
         (["--fusion-byte", "3", "true"], "the nearest is --fusion-bytes"),

@@ -34,12 +34,13 @@ static int refuse(const struct horon_error *error)
     return USAGE_STATUS;
 }
 
-/* A caller may have closed 0, 1 or 2; our pipes must not land there. */
+/* A caller may have closed 0, 1 or 2; our pipes must not land there. What is opened stays open in
+ * what we start, as another one's would: nor must a rank's own files. */
 static void open_standard_descriptors(void)
 {
     int fd;
     do
-        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+        fd = open("/dev/null", O_RDWR);
     while (fd >= 0 && fd <= STDERR_FILENO);
     if (fd > STDERR_FILENO)
         close(fd);
