@@ -345,6 +345,8 @@ bool horon_engine_has_unsent(const struct horon_engine *engine)
 static void settle(struct horon_engine *engine)
 {
     const bool waits = horon_engine_in_flight(engine) > 0;
+    if (engine->backends.count < 2)
+        return; /* ours alone, which keeps nothing: a turn may have hundreds of teams */
     for (struct horon_engine_team *team = engine->job; team; team = team->next)
         for (int i = 0; i < HORON_LANE_COUNT && !team->failed; i++)
             horon_route_settle(&team->lanes[i].route, waits);
