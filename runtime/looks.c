@@ -6,8 +6,6 @@
 #include "context_state.h"
 #include "deaths.h"
 
-#include <assert.h>
-
 /* A look that takes long is due once in an interval, however often the thread wakes in between.
  * @return ms until the next one; 0: it is due now, and *next_ns is set for the one after it */
 static int64_t wait_of(uint64_t *next_ns, int64_t interval_ms)
@@ -61,7 +59,5 @@ int64_t horon_looks_take(struct horon_context *ctx)
 {
     const int64_t stalls_ms = look_for_stalls(ctx), links_ms = look_at_links(ctx);
     horon_deaths_look(ctx); /* which also says when next, and needs no token then */
-    const uint64_t backends_ns = horon_engine_interval_ns(ctx->engine);
-    assert(backends_ns <= INT64_MAX);
-    return sooner(ns_of(sooner(stalls_ms, links_ms)), backends_ns ? (int64_t)backends_ns : -1);
+    return ns_of(sooner(stalls_ms, links_ms));
 }

@@ -7,20 +7,23 @@
  * and finds the token taken it stops watching them ("disarmed"), and watches again when it next
  * gets the token, is rung by a waiter that left work behind, or after REARM_NS. While something is
  * in flight it `minds` it: it wakes by itself, so a waiter that leaves it need not ring. What it
- * looks for may be due before that, and then it asks the waiter for the token.
+ * looks for may be due before that, and then it asks the waiter for the token. A backend that
+ * nothing wakes a thread for wants a turn after a pause: the waiter gives it one anyway.
  */
 #include "context_state.h"
 #include "deaths.h"
 #include "looks.h"
 #include "patience.h"
 
+#include <assert.h>
 #include <unistd.h>
 
 /* How long it goes on looking, in the background, while something is in flight. */
 #define BACKGROUND_US 100
 #define REARM_NS 100000000
 
-static void drive_background(struct horon_context *ctx)
+/* @param glances  it has slept as long as a backend's pause: a turn that moves nothing is all */
+static void drive_background(struct horon_context *ctx, bool glances)
 {
     struct horon_patience patience =
         horon_patience_of(ctx->crowded ? 0 : ctx->config.spin_us, BACKGROUND_US);
@@ -38,9 +41,11 @@ static void drive_background(struct horon_context *ctx)
             return;
         if (moved) {
             patience.since_ns = 0;
+            glances = false;
             continue;
         }
-        if (horon_engine_in_flight(ctx->engine) > 0 && horon_patience_go_on(&patience, &now))
+        if (!glances && horon_engine_in_flight(ctx->engine) > 0 &&
+            horon_patience_go_on(&patience, &now))
             continue;
         if (!horon_poller_collect(ctx->poller))
             return;
@@ -67,19 +72,31 @@ static int64_t rearm_after(uint64_t due_ns)
     return now < due_ns && due_ns < now + REARM_NS ? (int64_t)(due_ns - now) : REARM_NS;
 }
 
+/* @return when a backend wants its next turn, since nothing wakes this thread for it */
+static uint64_t next_turn(struct horon_context *ctx, int64_t *timeout_ns)
+{
+    const uint64_t pause_ns = horon_engine_interval_ns(ctx->engine);
+    assert(pause_ns <= INT64_MAX);
+    if (pause_ns && (*timeout_ns < 0 || pause_ns < (uint64_t)*timeout_ns))
+        *timeout_ns = (int64_t)pause_ns;
+    return pause_ns ? horon_clock_ns() + pause_ns : UINT64_MAX;
+}
+
 void *horon_progress_thread(void *arg)
 {
     struct horon_context *ctx = arg;
     uint64_t due_ns = 0; /* the next look for what it alone looks for */
+    uint64_t turn_ns = UINT64_MAX;
     pthread_setname_np(pthread_self(), "horon");
     horon_loop_own(ctx->loop);
     while (!horon_life_stops(&ctx->life)) {
         int64_t timeout_ns;
         if (horon_token_try(ctx) || take_to_look(ctx, due_ns)) {
-            drive_background(ctx);
+            drive_background(ctx, horon_clock_ns() >= turn_ns);
             timeout_ns = horon_looks_take(ctx);
             due_ns = horon_clock_ns() + (uint64_t)(timeout_ns < 0 ? REARM_NS : timeout_ns);
             due_ns = due_ns < ctx->deaths_look_ns ? due_ns : ctx->deaths_look_ns;
+            turn_ns = next_turn(ctx, &timeout_ns);
             atomic_store(&ctx->minds, horon_engine_in_flight(ctx->engine) > 0);
             watch_links(ctx, true);
             horon_token_release_armed(ctx);
