@@ -15,9 +15,7 @@
  * for ever. Then the context is closed to MPI. Else MPI works on memory of the channel, which is
  * left to it when that is given up.
  *
- * Nothing wakes a thread for MPI: while something is in flight the one that sleeps looks again
- * after a pause, which grows. MPI moves a piece of what is long in each look, and does not say so;
- * it shows in how long the look lasts.
+ * Nothing wakes a thread for MPI: mpi_looks.c says when to look.
  *
  * MPI may notice before horon does that a rank is gone, and does not say which: a call fails. That
  * is held back for a while, in which horon names the rank.
@@ -31,13 +29,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* From a hand-over to what an idle core may cost. */
-#define PAUSE_MIN_NS UINT64_C(20000)
-#define PAUSE_MAX_NS UINT64_C(1000000)
-/* The longest pause where nothing is in flight here. */
+/* Between two turns where nothing is in flight here. */
+#define SETTLE_MIN_NS UINT64_C(20000)
 #define SETTLE_MAX_NS UINT64_C(1000000000)
-/* A look that lasts so long has moved data: one that finds nothing takes a tenth of it. */
-#define WORKED_NS UINT64_C(2000)
 /* Horon knows within a second that a rank is gone. */
 #define HELD_NS UINT64_C(2000000000)
 /* The least that an MPI must take as a tag. */
@@ -236,7 +230,7 @@ static horon_status_t mpi_create(struct horon_backend_context *base,
     channel->context = context;
     channel->team = team;
     channel->tag = (int)options->channel;
-    channel->pause_ns = PAUSE_MIN_NS;
+    channel->looks.due_ns = horon_clock_ns();
     channel->requests = horon_zalloc(2 * size, context->library->family->handle_bytes);
     channel->words = horon_zalloc(2 * size, sizeof *channel->words);
     channel->give_at = horon_zalloc(2 * (size + 1), sizeof *channel->give_at);
@@ -288,7 +282,6 @@ static horon_status_t hold_back(struct horon_mpi_channel *channel, struct horon_
     channel->failure = *error;
     horon_error_clear(error);
     channel->failed_ns = horon_clock_ns();
-    channel->pause_ns = PAUSE_MIN_NS;
     return HORON_IN_PROGRESS;
 }
 
@@ -349,7 +342,7 @@ static void mpi_begin(struct horon_backend_channel *base, const struct horon_ope
     channel->at = 0;
     channel->in = NULL;
     channel->out = NULL;
-    channel->pause_ns = PAUSE_MIN_NS;
+    horon_mpi_expect(channel, op->count);
     channel->direct = may_be_direct(channel);
     channel->context->direct += channel->direct;
     if (base->rows)
@@ -377,29 +370,6 @@ horon_status_t horon_mpi_make_room(struct horon_mpi_memory *memory, uint64_t ele
     return memory->at ? HORON_OK
                       : horon_error_set(error, HORON_ERR_MEMORY,
                                         "no memory of %zu bytes for what MPI works on", bytes);
-}
-
-/* @return OK: what was launched is through | IN_PROGRESS | ERR_SYSTEM */
-static horon_status_t look(struct horon_mpi_channel *channel, bool *moved_out,
-                           struct horon_error *error)
-{
-    int through = 0;
-    if (channel->flying == 0)
-        return HORON_OK;
-    const uint64_t begun_ns = horon_clock_ns();
-    const int code =
-        horon_mpi_calls_of(channel)->testall(channel->flying, channel->requests, &through,
-                                             channel->context->library->family->statuses_ignore);
-    if (code != HORON_MPI_SUCCESS)
-        return horon_mpi_failed(channel->context->library, "MPI_Testall", code, error);
-    if (through || horon_clock_ns() - begun_ns >= WORKED_NS) {
-        channel->pause_ns = PAUSE_MIN_NS;
-        *moved_out = true;
-    }
-    if (!through)
-        return HORON_IN_PROGRESS;
-    channel->flying = 0;
-    return HORON_OK;
 }
 
 static horon_status_t go_on(struct horon_mpi_channel *channel, struct horon_error *error)
@@ -431,7 +401,9 @@ static horon_status_t mpi_advance(struct horon_backend_channel *base, bool *move
     if (!horon_mpi_may_call(channel->context))
         return HORON_IN_PROGRESS;
     for (;;) {
-        horon_status_t status = look(channel, moved_out, error);
+        horon_status_t status = HORON_OK;
+        if (channel->flying > 0)
+            status = horon_mpi_look(channel, moved_out, error);
         if (status == HORON_IN_PROGRESS)
             return status;
         if (status == HORON_OK) {
@@ -498,12 +470,10 @@ static int mpi_descriptor(const struct horon_backend_channel *base)
 
 static uint64_t mpi_interval_ns(const struct horon_backend_channel *base)
 {
-    struct horon_mpi_channel *channel = (struct horon_mpi_channel *)(uintptr_t)base;
-    const uint64_t pause_ns = channel->pause_ns;
+    const struct horon_mpi_channel *channel = (const struct horon_mpi_channel *)(const void *)base;
     if (!horon_mpi_may_call(channel->context) && !channel->failed_ns)
         return 0; /* the thread that may looks by itself, if it waits */
-    channel->pause_ns = pause_ns < PAUSE_MAX_NS / 2 ? 2 * pause_ns : PAUSE_MAX_NS;
-    return pause_ns;
+    return horon_mpi_pause(channel);
 }
 
 /* A send may have ended whose bytes MPI keeps, as the network takes no more, and MPI moves nothing
@@ -521,7 +491,7 @@ static uint64_t mpi_settle(struct horon_backend_channel *base)
     horon_mpi_calls_of(channel)->iprobe(channel->team->rank, 0, channel->comm, &found,
                                         context->library->family->statuses_ignore);
     const uint64_t since_ns = horon_clock_ns() - channel->ended_ns;
-    return since_ns < PAUSE_MIN_NS    ? PAUSE_MIN_NS
+    return since_ns < SETTLE_MIN_NS   ? SETTLE_MIN_NS
            : since_ns < SETTLE_MAX_NS ? since_ns
                                       : SETTLE_MAX_NS;
 }

@@ -146,6 +146,7 @@ static horon_status_t place(struct horon_mpi_channel *channel, struct horon_erro
         given > 0;
     char *const out = output_of(channel);
     horon_status_t status = HORON_OK;
+    horon_mpi_expect(channel, given > taken ? given : taken);
     channel->in = op->parts[0].src;
     channel->out = out;
     const bool overlaps =

@@ -2,7 +2,7 @@
 /*
  * Inside the backend that stands on MPI: mpi.c is its table, with the life of contexts and
  * channels; mpi_making.c makes a communicator; mpi_vector.c and mpi_rows.c carry operations out;
- * mpi_library.h is MPI itself.
+ * mpi_looks.c says when to look at them; mpi_library.h is MPI itself.
  */
 #ifndef HORON_BACKEND_MPI_STATE_H
 #define HORON_BACKEND_MPI_STATE_H
@@ -81,6 +81,12 @@ struct horon_mpi_memory {
     size_t bytes; /* that there is room for */
 };
 
+/** When to look; mpi_looks.c. */
+struct horon_mpi_looks {
+    uint64_t due_ns;   /* until then what is in flight is surely at work */
+    uint64_t moved_ns; /* when that was said last */
+};
+
 struct horon_mpi_channel {
     struct horon_backend_channel base;
     struct horon_mpi_context *context;
@@ -93,7 +99,7 @@ struct horon_mpi_channel {
     bool direct;        /* MPI works on the operation's own memory, see mpi.c */
     uint64_t failed_ns; /* when a call of MPI's failed, for `failure`; 0: none has */
     struct horon_error failure;
-    uint64_t pause_ns; /* until the next look */
+    struct horon_mpi_looks looks;
     uint64_t ended_ns; /* when the last operation ended; 0: one has begun since, or none has */
 
     const struct horon_operation *op; /* in flight */
@@ -136,6 +142,15 @@ static inline void *horon_mpi_request(struct horon_mpi_channel *channel)
     return channel->requests +
            (size_t)channel->flying * channel->context->library->family->handle_bytes;
 }
+
+/** All ranks have begun the operation, of which a rank gives or gets @p elements; mpi_looks.c. */
+void horon_mpi_expect(struct horon_mpi_channel *channel, uint64_t elements);
+/** A turn of looks at what is in flight; *moved_out is set if it may not be slept over.
+ * @return OK: it is through | IN_PROGRESS | ERR_SYSTEM */
+horon_status_t horon_mpi_look(struct horon_mpi_channel *channel, bool *moved_out,
+                              struct horon_error *error);
+/** @return nanoseconds until the next turn of a thread that sleeps until then */
+uint64_t horon_mpi_pause(const struct horon_mpi_channel *channel);
 
 /** After a call that launches. @return OK, it is in flight | ERR_SYSTEM */
 horon_status_t horon_mpi_launched(struct horon_mpi_channel *channel, const char *call, int code,

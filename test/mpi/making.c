@@ -19,7 +19,8 @@ enum { RANKS = 3, MEMBERS = 2, COUNT = 1009 };
 
 static char why[HORON_ERROR_TEXT_BYTES];
 static float data[COUNT], ordered[COUNT];
-static _Atomic int *keeps_sends, *holds_making, *holds_sums, *makes, *direct_sums, *faults;
+static _Atomic int *keeps_sends, *holds_making, *holds_sums, *makes, *direct_sums, *faults,
+    *holds_sums_ms, *looks;
 
 static void must(bool right, const char *what, const char *text)
 {
@@ -128,6 +129,18 @@ static void gather_behind_sends(horon_context_t *ctx, uint32_t flags)
          "is wrong"); /* MPI_Finalize() sends the rest, but slow_mpi's */
 }
 
+/* All have begun it, and nothing comes of it for a while: a thread that looked all the time would
+ * look some millions of times. */
+static void wait_long(horon_context_t *ctx)
+{
+    *holds_sums_ms = 2000;
+    *looks = 0;
+    must(sum(ctx, 1) == RANKS, "sum", "is wrong");
+    fprintf(stderr, "%d looks\n", *looks);
+    must(*looks < 500000, "a sum that lasts", "is looked at all the time");
+    *holds_sums_ms = 0;
+}
+
 /* That of a set is never made: the set fails, as its sum has a limit. */
 static void leave_making(horon_context_t *ctx)
 {
@@ -163,11 +176,15 @@ int main(int argc, char **argv)
             makes = find("slow_mpi_makes");
             direct_sums = find("slow_mpi_direct_sums");
             faults = find("slow_mpi_faults");
+            holds_sums_ms = find("slow_mpi_holds_sums_ms");
+            looks = find("slow_mpi_looks");
             must(*direct_sums == 1, "sums", "are not direct");
             if (leaves)
                 leave_making(ctx);
             else if (argc == 2 && strcmp(argv[1], "make") == 0)
                 make_beside_sum(ctx);
+            else if (argc == 2 && strcmp(argv[1], "wait") == 0)
+                wait_long(ctx);
             else if (argc == 2 && strcmp(argv[1], "gather") == 0)
                 gather_behind_sends(ctx, 0);
             else if (argc == 2 && strcmp(argv[1], "gather in order") == 0)

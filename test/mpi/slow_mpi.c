@@ -2,15 +2,17 @@
 /*
  * MPICH's MPI, of which the program, making.c, holds calls: those that
  * make a communicator, until it lets them go, and looks for the end of sums, until one is being
- * made or very many have been in vain. It counts what must not be: sums on memory of the program's
- * own, which is in its image, beside a thread that makes a communicator. And if it is asked for, a
- * message that is sent is kept, as by a network that takes no more, and goes with a later call.
+ * made or very many have been in vain, or for a time. It counts these looks, and what must not be:
+ * sums on memory of the program's own, which is in its image, beside a thread that makes a
+ * communicator. And if it is asked for, a message that is sent is kept, as by a network that takes
+ * no more, and goes with a later call.
  */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <mpi.h>
 
@@ -20,9 +22,17 @@ enum { LOOKS = 1000 };
 
 /* For the program. */
 EXPORT _Atomic int slow_mpi_keeps_sends, slow_mpi_holds_making, slow_mpi_holds_sums, slow_mpi_makes,
-    slow_mpi_direct_sums, slow_mpi_faults;
+    slow_mpi_direct_sums, slow_mpi_faults, slow_mpi_holds_sums_ms, slow_mpi_looks;
 
 static _Atomic int direct; /* sums in flight on the program's memory */
+static double began;       /* the last of them, in ms */
+
+static double now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+}
 
 static int is_of_program(const void *at) /* horon's own lies in no image */
 {
@@ -50,6 +60,7 @@ EXPORT int MPI_Iallreduce(const void *src, void *dst, int count, MPI_Datatype ty
         slow_mpi_faults += slow_mpi_makes > 0;
         slow_mpi_direct_sums++;
         direct++;
+        began = now_ms();
     }
     return PMPI_Iallreduce(src, dst, count, type, op, comm, request);
 }
@@ -98,7 +109,9 @@ EXPORT int MPI_Testall(int count, MPI_Request requests[], int *through, MPI_Stat
 {
     static _Atomic int looks;
     send_what_is_kept();
-    if (slow_mpi_holds_sums && direct && !slow_mpi_makes && looks++ < LOOKS) {
+    slow_mpi_looks++;
+    if ((slow_mpi_holds_sums && direct && !slow_mpi_makes && looks++ < LOOKS) ||
+        (direct && now_ms() - began < slow_mpi_holds_sums_ms)) {
         *through = 0;
         return MPI_SUCCESS;
     }

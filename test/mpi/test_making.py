@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """An MPI that is slow: it works on no memory of the program's while a thread of horon's makes a
-communicator, and what it keeps goes out."""
+communicator, what it keeps goes out, and it is asked ever less often."""
 
 import os
 import pathlib
@@ -47,6 +47,10 @@ def test_a_making_that_is_left_ends_what_is_direct_and_mpi_with_the_context():
 def test_what_mpi_keeps_of_an_operation_goes_out_while_the_next_one_waits():
     for case in "gather in order", "gather":
         run(case)
+
+
+def test_a_sum_that_lasts_is_looked_at_ever_less_often():
+    run("wait")
 
 
 tap.run(dict(vars()))
