@@ -111,7 +111,8 @@ struct horon_backend {
 
     /** How much this backend is to be preferred for an operation. Of those that carry it the one
      * with the highest number does; of equal numbers the first in the order of the backends. 0,
-     * unless this one is better or worse for the size. All ranks must get the same number. Of
+     * unless this one is better or worse for the size. Nothing else of the signature counts than
+     * for has(), and all ranks must get the same number. Of
      * operations in order a rank knows only its own size, so ranks that break their promise may
      * choose differently. A backend that looks at the size and needs connecting therefore says
      * HORON_BACKEND_UNCHECKED: then ranks compare their operations first, and find that out.

@@ -238,25 +238,27 @@ static void log_passed_over(struct horon_route *route, const struct horon_signat
     route->told[agreed->verb] |= choice->passed_over;
 }
 
-HORON_SELDOM static void choose(struct horon_route *route, const struct horon_operation *op,
-                                struct horon_route_memo *memo)
+HORON_SELDOM static void choose(struct horon_route *route, const struct horon_signature *agreed,
+                                uint64_t bytes, struct horon_route_memo *memo)
 {
-    const struct horon_signature *agreed = &op->agreed;
-    memo->choice = horon_backend_choose(&route->terms, agreed, horon_operation_bytes(op));
+    *memo = (struct horon_route_memo){.choice = horon_backend_choose(&route->terms, agreed, bytes),
+                                      .bytes = bytes,
+                                      .holds = true};
     memcpy(memo->kind, &agreed->verb, sizeof memo->kind);
-    memo->holds = route->single;
     log_passed_over(route, agreed, &memo->choice);
 }
 
-/* Where only one backend is usable, the choice is between that one and none. It depends on the four
- * bytes of a signature from `verb` on alone, so it holds for all operations of a kind.
+/* Depends on the four bytes of a signature from `verb` on, and on the size; where only one backend
+ * is usable, on those bytes alone.
  * @return NULL: none carries it, or the channel is not made yet */
 static struct horon_backend_channel *channel_for(struct horon_route *route,
                                                  const struct horon_operation *op)
 {
     struct horon_route_memo *memo = &route->memos[op->agreed.verb];
-    if (!memo->holds || memcmp(memo->kind, &op->agreed.verb, sizeof memo->kind) != 0)
-        choose(route, op, memo);
+    const uint64_t bytes = route->single ? 0 : horon_operation_bytes(op);
+    if (!memo->holds || memo->bytes != bytes ||
+        memcmp(memo->kind, &op->agreed.verb, sizeof memo->kind) != 0)
+        choose(route, &op->agreed, bytes, memo);
     route->choice = &memo->choice;
     return memo->choice.backend < 0 ? NULL : route->channels[memo->choice.backend];
 }
@@ -312,11 +314,6 @@ HORON_SELDOM static horon_status_t open_channel(struct horon_route *route,
     if (status == HORON_OK)
         become_ready(route);
     return status;
-}
-
-static bool is_opening(const struct horon_route *route)
-{
-    return route->step == HORON_ROUTE_OPENS || route->step == HORON_ROUTE_CONNECTS;
 }
 
 /* Numbers are proposed only for an operation that all ranks have. A batch was decided because all
@@ -381,7 +378,8 @@ horon_status_t horon_route_prepare(struct horon_route *route, const struct horon
         const struct horon_backend_channel *channel = channel_for(route, op);
         if (route->launched && (channel != route->current || route->choice->composed))
             return HORON_IN_PROGRESS;
-        if (channel ? !is_opening(route) : route->choice->backend < 0)
+        const bool opens = route->step == HORON_ROUTE_OPENS || route->step == HORON_ROUTE_CONNECTS;
+        if (channel ? !opens : route->choice->backend < 0)
             break;
         status = open_channel(route, op, moved_out, error);
     }

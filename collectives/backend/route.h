@@ -45,10 +45,11 @@ enum horon_route_step {
     HORON_ROUTE_GIVEN_UP  /* nothing begins any more */
 };
 
-/** What was chosen for operations of one verb. */
+/** What was chosen for operations of one verb, of that kind and size. */
 struct horon_route_memo {
     uint8_t kind[4]; /* verb, dtype, reduction and memory */
-    bool holds;      /* for that kind, whatever the size */
+    bool holds;
+    uint64_t bytes; /* 0 where there is one backend: it carries all sizes or none */
     struct horon_backend_choice choice;
 };
 
