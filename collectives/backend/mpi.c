@@ -338,7 +338,7 @@ static void mpi_begin(struct horon_backend_channel *base, const struct horon_ope
     channel->element_bytes = horon_dtype_bytes((horon_dtype_t)op->agreed.dtype);
     channel->type = horon_mpi_type(channel->context->library, (horon_dtype_t)op->agreed.dtype);
     channel->flying = 0;
-    channel->ended_ns = 0;
+    channel->settles = false;
     channel->at = 0;
     channel->in = NULL;
     channel->out = NULL;
@@ -415,7 +415,8 @@ static horon_status_t mpi_advance(struct horon_backend_channel *base, bool *move
         if (status == HORON_OK) {
             horon_mpi_move(channel, HORON_MPI_IDLE);
             channel->context->direct -= channel->direct;
-            channel->ended_ns = horon_clock_ns();
+            channel->settles = true;
+            channel->ended_ns = 0;
         }
         if (status != HORON_IN_PROGRESS)
             return status;
@@ -484,13 +485,15 @@ static uint64_t mpi_settle(struct horon_backend_channel *base)
     struct horon_mpi_channel *channel = channel_of(base);
     const struct horon_mpi_context *context = channel->context;
     int found = 0;
-    if (!channel->ended_ns || channel->given_up || context->closed ||
-        !horon_mpi_may_call(context) || (context->serialized && context->making) ||
-        horon_mpi_has_ended(context->library))
+    if (!channel->settles || channel->given_up || context->closed || !horon_mpi_may_call(context) ||
+        (context->serialized && context->making) || horon_mpi_has_ended(context->library))
         return 0;
     horon_mpi_calls_of(channel)->iprobe(channel->team->rank, 0, channel->comm, &found,
                                         context->library->family->statuses_ignore);
-    const uint64_t since_ns = horon_clock_ns() - channel->ended_ns;
+    const uint64_t now_ns = horon_clock_ns();
+    if (!channel->ended_ns)
+        channel->ended_ns = now_ns;
+    const uint64_t since_ns = now_ns - channel->ended_ns;
     return since_ns < SETTLE_MIN_NS   ? SETTLE_MIN_NS
            : since_ns < SETTLE_MAX_NS ? since_ns
                                       : SETTLE_MAX_NS;

@@ -44,29 +44,36 @@ void horon_mpi_expect(struct horon_mpi_channel *channel, uint64_t elements)
 {
     const uint64_t most = BYTES_MAX / channel->element_bytes;
     const uint64_t bytes = (elements < most ? elements : most) * channel->element_bytes;
-    const uint64_t ns = AT_WORK_NS + AT_WORK_NS_A_BYTE * bytes * (uint64_t)channel->team->size;
-    channel->looks.due_ns = horon_clock_ns() + ns;
+    channel->looks.work_ns = AT_WORK_NS + AT_WORK_NS_A_BYTE * bytes * (uint64_t)channel->team->size;
 }
 
+/* The clock is read as seldom as it can be: what is short ends in the first look or soon. */
 horon_status_t horon_mpi_look(struct horon_mpi_channel *channel, bool *moved_out,
                               struct horon_error *error)
 {
     struct horon_mpi_looks *looks = &channel->looks;
-    const uint64_t begun_ns = horon_clock_ns();
-    uint64_t now_ns = begun_ns;
-    horon_status_t status = HORON_IN_PROGRESS;
+    uint64_t begun_ns = 0, now_ns = 0;
     assert(channel->flying > 0);
-    for (int i = 0; i < LOOKS && status == HORON_IN_PROGRESS && now_ns - begun_ns < TURN_NS; i++) {
-        status = look(channel, error);
+    for (int i = 0; i < LOOKS && now_ns - begun_ns < TURN_NS; i++) {
+        const horon_status_t status = look(channel, error);
+        if (status == HORON_OK) {
+            channel->flying = 0;
+            *moved_out = true;
+        }
+        if (status != HORON_IN_PROGRESS)
+            return status;
         now_ns = horon_clock_ns();
+        begun_ns = i == 0 ? now_ns : begun_ns;
     }
-    if (status == HORON_OK)
-        channel->flying = 0;
-    if (status == HORON_OK || (now_ns < looks->due_ns && now_ns - looks->moved_ns >= MOVES_NS)) {
+    if (looks->work_ns) {
+        looks->due_ns = now_ns + looks->work_ns;
+        looks->work_ns = 0;
+    }
+    if (now_ns < looks->due_ns && now_ns - looks->moved_ns >= MOVES_NS) {
         looks->moved_ns = now_ns;
         *moved_out = true;
     }
-    return status;
+    return HORON_IN_PROGRESS;
 }
 
 uint64_t horon_mpi_pause(const struct horon_mpi_channel *channel)

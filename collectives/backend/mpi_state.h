@@ -83,6 +83,7 @@ struct horon_mpi_memory {
 
 /** When to look; mpi_looks.c. */
 struct horon_mpi_looks {
+    uint64_t work_ns;  /* that may last, from the next look on; 0: that was */
     uint64_t due_ns;   /* until then what is in flight is surely at work */
     uint64_t moved_ns; /* when that was said last */
 };
@@ -100,7 +101,8 @@ struct horon_mpi_channel {
     uint64_t failed_ns; /* when a call of MPI's failed, for `failure`; 0: none has */
     struct horon_error failure;
     struct horon_mpi_looks looks;
-    uint64_t ended_ns; /* when the last operation ended; 0: one has begun since, or none has */
+    bool settles;      /* an operation has ended, and none has begun since */
+    uint64_t ended_ns; /* when that was noticed; 0: it is not yet */
 
     const struct horon_operation *op; /* in flight */
     enum horon_mpi_step step;
