@@ -68,6 +68,7 @@ struct function_row {
     }
 static const struct function_row functions[] = {
     FUNCTION("MPI_Init", init),
+    FUNCTION("MPI_Init_thread", init_thread),
     FUNCTION("MPI_Initialized", initialized),
     FUNCTION("MPI_Finalize", finalize),
     FUNCTION("MPI_Abort", abort),

@@ -24,6 +24,7 @@ struct mpi_library {
     void *statuses_ignore; /* of one, too */
     size_t request_bytes;  /* of one MPI_Request */
     int (*init)(int *argc, char ***argv);
+    int (*init_thread)(int *argc, char ***argv, int required, int *provided);
     int (*initialized)(int *flag);
     int (*finalize)(void);
     int (*abort)(mpi_handle_t comm, int code);

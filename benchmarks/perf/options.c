@@ -29,6 +29,7 @@ enum {
     CODE_LIBRARY,
     CODE_BACKEND,
     CODE_POLLED,
+    CODE_MULTIPLE,
     CODE_PLACE,
     CODE_PIN
 };
@@ -170,6 +171,11 @@ static const struct flag flags[] = {
      .kind = FLAG_SWITCH,
      .offset = AT(polled),
      .doc = "with --peer mpi: one operation is a nonblocking call, and MPI_Test until it ends"},
+    {.word = "mpi-multiple",
+     .code = CODE_MULTIPLE,
+     .kind = FLAG_SWITCH,
+     .offset = AT(mpi_multiple),
+     .doc = "with --peer mpi: begun with MPI_THREAD_MULTIPLE, as horon begins it"},
     {.word = "backend",
      .code = CODE_BACKEND,
      .kind = FLAG_TEXT,
@@ -382,6 +388,8 @@ static int options_check(const struct perf_options *options, char *why)
         text = "--backend: horon's own, and MPI is measured";
     } else if (options->peer != PERF_PEER_MPI && options->polled) {
         text = "--polled is how --peer mpi waits";
+    } else if (options->peer != PERF_PEER_MPI && options->mpi_multiple) {
+        text = "--mpi-multiple is how --peer mpi begins";
     } else if (options->group && options->persistent) {
         text = "--group: what is persistent is started as it was prepared, one by one";
     } else if (options->group && (options->verb == HORON_BARRIER || options->verb == HORON_SEND)) {

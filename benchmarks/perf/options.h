@@ -44,6 +44,7 @@ struct perf_options {
     const char *json_path;   /* NULL: none. Of the caller's argv, as the next one */
     const char *mpi_library; /* NULL: the usual names */
     bool polled;             /* one operation of MPI's is a nonblocking call, and polled */
+    bool mpi_multiple;       /* MPI is begun for calls of several threads */
     const char *backend;     /* NULL: as the setting says */
 };
 

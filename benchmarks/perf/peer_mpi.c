@@ -392,6 +392,15 @@ static int started_apart(const struct mpi_peer *peer, char *why)
     return -1;
 }
 
+/* @return what the call does */
+static int begin_mpi(const struct mpi_peer *peer, bool multiple)
+{
+    enum { MPI_THREAD_MULTIPLE = 3 }; /* in both families */
+    int level = 0;
+    return multiple ? peer->mpi.init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level)
+                    : peer->mpi.init(NULL, NULL);
+}
+
 int perf_peer_mpi_open(const struct perf_options *options, struct perf_peer **peer_out, char *why)
 {
     struct mpi_peer *peer = calloc(1, sizeof *peer);
@@ -403,7 +412,8 @@ int perf_peer_mpi_open(const struct perf_options *options, struct perf_peer **pe
     if (mpi_library_open(&peer->mpi, options->mpi_library, why, PERF_TEXT_BYTES) != 0) {
         goto done;
     }
-    if (checked(peer, "MPI_Init", peer->mpi.init(NULL, NULL)) != 0 || places_find(peer) != 0) {
+    if (checked(peer, "MPI_Init", begin_mpi(peer, options->mpi_multiple)) != 0 ||
+        places_find(peer) != 0) {
         snprintf(why, PERF_TEXT_BYTES, "%.1000s", peer->base.error);
         goto done;
     }

@@ -196,7 +196,7 @@ def test_perf_mpi_peer_runs_under_mpirun():
     for verb, places in (
         (["allreduce"], 2),
         (["allreduce", "--polled"], 2),
-        (["barrier", "--polled"], 1),
+        (["barrier", "--polled", "--mpi-multiple"], 1),
         (["sendrecv"], 1),
         (["sendrecv", "--polled"], 1),
         (["sendrecv", "--tensors", "3"], 1),
@@ -222,6 +222,7 @@ def test_perf_backend_is_told():
     for words, told in (
         (("--backend", "mpi", "--peer", "mpi"), "--backend"),
         (("--polled",), "--polled"),
+        (("--mpi-multiple",), "--mpi-multiple"),
     ):
         done = subprocess.run([PERF, "allreduce", *words], capture_output=True, text=True)
         assert done.returncode == 2 and told in done.stderr, done.stderr
