@@ -4,8 +4,10 @@
  * carry the verb out over and over, in a process set by BACKEND if it is given: then the last rank
  * of the job is outside, and waits for the others. The victim is killed at a moment of chance,
  * which of large tensors lies in one of the operations; the others print how they failed, and what
- * carried it.
+ * carried it. With VERIFY_MPI set they have begun the MPI of that file themselves (own_mpi.h).
  */
+#include "own_mpi.h"
+
 #include <horon/horon.h>
 
 #include <signal.h>
@@ -67,7 +69,7 @@ int main(int argc, char **argv)
     horon_context_t *ctx = NULL;
     char why[HORON_ERROR_TEXT_BYTES];
     horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
-    if (argc < 5 || !set_verb(&desc, argv[1]))
+    if (argc < 5 || !set_verb(&desc, argv[1]) || own_mpi("MPI_Init") != 0)
         return 2;
     const char *backend = argv[5];
     const uint64_t count = strtoull(argv[2], NULL, 10);
