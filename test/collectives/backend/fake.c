@@ -33,8 +33,8 @@ static horon_status_t fake_open(const struct horon_backend *backend,
     struct fake_context *context = calloc(1, sizeof *context);
     assert(context);
     const uint32_t version = fake->versions[fake->opened++ % FAKE_RANKS_MAX];
-    context->base =
-        (struct horon_backend_context){.backend = backend, .version = version ? version : 1};
+    context->base = (struct horon_backend_context){
+        .backend = backend, .version = version ? version : 1, .thread = pthread_self()};
     context->log = log;
     *context_out = &context->base;
     return HORON_OK;

@@ -101,12 +101,35 @@ static void test_backends_that_were_asked_for_and_are_absent_are_warned_of(void 
     horon_backends_close(&scene.backends, true);
 }
 
+static void *ask_whether_needed(void *backends)
+{
+    return horon_backends_need_thread(backends) ? backends : NULL;
+}
+
+static void test_backends_that_are_bound_need_the_thread_that_opened_them(void **state)
+{
+    struct scene scene;
+    (void)state;
+    for (int bound = 0; bound < 2; bound++) {
+        pthread_t other;
+        void *needed = NULL;
+        assert_int_equal(open_in(&scene, "other", NULL), HORON_OK);
+        scene.backends.contexts[0]->is_bound = bound;
+        assert_int_equal(horon_backends_need_thread(&scene.backends), bound);
+        assert_int_equal(pthread_create(&other, NULL, ask_whether_needed, &scene.backends), 0);
+        assert_int_equal(pthread_join(other, &needed), 0);
+        assert_null(needed);
+        end(&scene);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_backends_are_those_that_are_named_in_that_order),
         cmocka_unit_test(test_backends_that_are_none_are_refused_by_name),
         cmocka_unit_test(test_backends_that_were_asked_for_and_are_absent_are_warned_of),
+        cmocka_unit_test(test_backends_that_are_bound_need_the_thread_that_opened_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
