@@ -33,11 +33,6 @@ void horon_gloo_move_phase(struct horon_gloo_channel *channel, enum horon_gloo_p
     channel->phase = to;
 }
 
-static struct horon_gloo_channel *channel_of(struct horon_backend_channel *base)
-{
-    return (struct horon_gloo_channel *)(void *)base;
-}
-
 static const struct horon_gloo_channel *seen(const struct horon_backend_channel *base)
 {
     return (const struct horon_gloo_channel *)(const void *)base;
@@ -245,7 +240,7 @@ static int gloo_preference(const struct horon_backend *backend,
 
 static void gloo_destroy(struct horon_backend_channel *base)
 {
-    struct horon_gloo_channel *channel = base ? channel_of(base) : NULL;
+    struct horon_gloo_channel *channel = horon_gloo_channel_of(base);
     if (!channel)
         return;
     if (channel->phase != HORON_GLOO_IDLE || channel->carried) /* pairs know its messages */
@@ -298,7 +293,7 @@ static horon_status_t gloo_connect(struct horon_backend_channel *base, const uin
 
 static void gloo_begin(struct horon_backend_channel *base, const struct horon_operation *op)
 {
-    struct horon_gloo_channel *channel = channel_of(base);
+    struct horon_gloo_channel *channel = horon_gloo_channel_of(base);
     horon_gloo_move_phase(channel, HORON_GLOO_BEGUN);
     channel->op = op;
     channel->element_bytes = horon_dtype_bytes((horon_dtype_t)op->agreed.dtype);
@@ -309,7 +304,7 @@ static void gloo_begin(struct horon_backend_channel *base, const struct horon_op
 static horon_status_t gloo_advance(struct horon_backend_channel *base, bool *moved_out,
                                    struct horon_error *error)
 {
-    struct horon_gloo_channel *channel = channel_of(base);
+    struct horon_gloo_channel *channel = horon_gloo_channel_of(base);
     horon_status_t status = HORON_OK;
     if (channel->phase != HORON_GLOO_BEGUN)
         status = horon_gloo_look(channel, moved_out, error);
@@ -324,12 +319,12 @@ static horon_status_t gloo_advance(struct horon_backend_channel *base, bool *mov
  * up. */
 static void gloo_abort(struct horon_backend_channel *base)
 {
-    horon_gloo_close_mesh(&channel_of(base)->context->mesh);
+    horon_gloo_close_mesh(&horon_gloo_channel_of(base)->context->mesh);
 }
 
 static bool gloo_waits_for(struct horon_backend_channel *base, int rank)
 {
-    return horon_gloo_awaits(channel_of(base), rank);
+    return horon_gloo_awaits(horon_gloo_channel_of(base), rank);
 }
 
 static void gloo_explain(const struct horon_backend_channel *base, char *text, size_t text_bytes)

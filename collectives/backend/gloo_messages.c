@@ -16,15 +16,10 @@ struct horon_gloo_carried {
     struct horon_gloo_message wire;
 };
 
-static struct horon_gloo_channel *channel_of(struct horon_backend_channel *base)
-{
-    return (struct horon_gloo_channel *)(void *)base;
-}
-
 static horon_status_t gloo_begin_message(struct horon_backend_channel *base,
                                          struct horon_backend_message *message)
 {
-    struct horon_gloo_channel *channel = channel_of(base);
+    struct horon_gloo_channel *channel = horon_gloo_channel_of(base);
     struct horon_gloo_pair *pair = channel->context->mesh.pairs[message->peer];
     struct horon_gloo_carried *carried = horon_zalloc(1, sizeof *carried);
     if (!carried)
@@ -82,7 +77,7 @@ static horon_status_t gloo_move_messages(struct horon_backend_channel *base,
                                          struct horon_backend_message **ended_out, bool *moved_out,
                                          struct horon_error *error)
 {
-    struct horon_gloo_channel *channel = channel_of(base);
+    struct horon_gloo_channel *channel = horon_gloo_channel_of(base);
     horon_status_t status = push(channel, moved_out, error);
     if (status == HORON_OK)
         status = horon_gloo_look(channel, moved_out, error);
@@ -94,7 +89,7 @@ static horon_status_t gloo_move_messages(struct horon_backend_channel *base,
 static void gloo_give_up_messages(struct horon_backend_channel *base,
                                   struct horon_backend_message **ended_out)
 {
-    struct horon_gloo_channel *channel = channel_of(base);
+    struct horon_gloo_channel *channel = horon_gloo_channel_of(base);
     collect(channel, ended_out);
     if (!channel->carried)
         return;

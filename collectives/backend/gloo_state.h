@@ -64,6 +64,12 @@ struct horon_gloo_channel {
     struct horon_gloo_carried *carried, **last_carried; /* messages in flight (gloo_messages.c) */
 };
 
+static inline struct horon_gloo_channel *horon_gloo_channel_of(struct horon_backend_channel *base)
+{
+    assert(!base || base->backend == &horon_backend_gloo);
+    return (struct horon_gloo_channel *)(void *)base;
+}
+
 /** What it does with messages. */
 extern const struct horon_backend_messages horon_gloo_messages;
 /** Those in flight; the pairs know them no more. */
