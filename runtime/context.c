@@ -220,7 +220,7 @@ static horon_status_t make_engine(struct horon_context *ctx, struct horon_error 
         .topology = &ctx->boot.topology,
         .host = &ctx->host,
         .links = links,
-        .gloo = ctx->boot.gloo,
+        .gloo_era = ctx->boot.gloo_era,
         .generation = HORON_GENERATION_FIRST,
         .owner = &ctx->owner,
         .now_ns = read_clock,
@@ -233,7 +233,7 @@ static horon_status_t make_engine(struct horon_context *ctx, struct horon_error 
         .ended = request_ended,
         .release = horon_request_unref,
         .finish_later = horon_callback_push,
-        .connect = ctx->boot.gloo ? NULL : horon_connect_to,
+        .connect = ctx->boot.gloo_era ? NULL : horon_connect_to,
         .make_arenas = horon_teams_make_arenas,
         .arg = ctx,
     };

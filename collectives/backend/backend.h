@@ -64,6 +64,7 @@ struct horon_backend_settings {
      * NULL; what it has not taken is the caller's. NULL: there are none */
     struct horon_link **gloo_links;
     bool gloo_native; /* two horons speak better than Gloo to each other (link/gloo_wire.h) */
+    bool gloo_e1;     /* its ranks are of Gloo's first era: their float16 is not torch's */
 };
 
 struct horon_backend {

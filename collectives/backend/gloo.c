@@ -200,6 +200,7 @@ static horon_status_t gloo_open(const struct horon_backend *backend,
     if (!context)
         return HORON_ERR_MEMORY;
     context->base = (struct horon_backend_context){.backend = backend, .version = 1};
+    context->e1 = settings->gloo_e1;
     const horon_status_t status = open_mesh(&context->mesh, settings, error);
     if (status == HORON_OK)
         *context_out = &context->base;

@@ -386,7 +386,7 @@ static horon_status_t end_step(struct horon_gloo_channel *channel, struct horon_
         return horon_gloo_differs(channel, step->from, flight->recv.got, step->take_bytes, error);
     if (step->combines && step->from >= 0) {
         horon_gloo_combine((horon_dtype_t)channel->op->agreed.dtype, redop_of(channel),
-                           piece(channel->output, step->take_at),
+                           channel->context->e1, piece(channel->output, step->take_at),
                            received(channel, channel->over, step),
                            (size_t)(step->take_bytes / channel->element_bytes));
     }

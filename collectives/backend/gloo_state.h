@@ -22,6 +22,7 @@ struct horon_gloo_mesh {
 struct horon_gloo_context {
     struct horon_backend_context base;
     struct horon_gloo_mesh mesh;
+    bool e1;      /* as in horon_backend_settings */
     bool watched; /* a channel has the descriptor */
 };
 

@@ -75,7 +75,7 @@ struct horon_boot {
     int joined;                /* says to programs that this process starts that it has, or -1 */
     struct horon_fds fds;      /* all sockets, of the links to come, too */
     char blamed_host[64]; /* after a failure: of the rank that its error blames; "": not known */
-    bool gloo;            /* the others are Gloo's ranks: see gloo/job.h */
+    int gloo_era;         /* of the others, if they are Gloo's ranks: see gloo/job.h; or 0 */
     struct horon_gloo_store *gloo_store; /* which this rank may serve as long as it is there */
     bool settled;                        /* the rest of it does not change any more */
 };

@@ -124,15 +124,16 @@ static horon_status_t open_backends(struct horon_engine *engine, struct horon_er
 {
     const struct horon_engine_options *options = &engine->options;
     const struct horon_backend_settings settings = {
-        .order = options->gloo ? NULL : options->config->backend,
+        .order = options->gloo_era ? NULL : options->config->backend,
         .mpi_library = options->config->mpi_library,
         .mpi_serialized = options->config->mpi_serialized != 0,
         .launcher = options->launcher,
         .launched = options->topology->size,
         .gloo_links = options->links,
         .gloo_native = options->config->gloo_native != 0,
+        .gloo_e1 = options->gloo_era == 1,
     };
-    if (options->gloo)
+    if (options->gloo_era)
         return horon_backends_open(&engine->backends, horon_backends_among_gloo, 1, &settings,
                                    options->log, error);
     if (options->backends)

@@ -42,7 +42,7 @@ struct horon_engine_options {
     struct horon_host *host;               /* likewise */
     /* [size] link to each rank or NULL; the engine's from creation on, also if that fails */
     struct horon_link **links;
-    bool gloo; /* they lead to Gloo's ranks: its backend has them, and no other is there */
+    int gloo_era; /* they lead to Gloo's ranks: its backend has them, and no other is there; or 0 */
     /* Watches links that have descriptors; outlives the engine. NULL: each turn tries each. */
     struct horon_poller *poller;
     /* [backend_count] what may carry operations, in order of preference; NULL: those of this build

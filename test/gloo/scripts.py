@@ -33,12 +33,10 @@ def moves(peer, size):
 
 
 def reductions(peer, size):
-    """Each type with each reduction, floats also with all that a float can be; but not those of 16
-    bits, whose NaNs and zeros horon combines as ever."""
+    """Each type with each reduction, floats also with all that a float can be."""
     for i, dtype in enumerate(GLOO_DTYPES if peer == "gloo" else TORCH_DTYPES):
         for op in OPS:
-            special = dtype in ("f32", "f64")
-            for mark in ("", "!") if special else ("",):
+            for mark in ("", "!") if "f" in dtype else ("",):
                 yield f"allreduce {dtype}{mark} {op} 1013"
                 yield f"reduce {dtype}{mark} {op} 1013 {i % size}"
 

@@ -134,7 +134,6 @@ static horon_status_t take_ranks(struct horon_boot *boot, const struct horon_ide
     horon_free(boot->profiles);
     boot->proven = proven;
     boot->profiles = profiles;
-    boot->gloo = true;
     proven = NULL;
     profiles = NULL;
 done:
@@ -157,6 +156,8 @@ static horon_status_t join(struct horon_boot *boot, const struct horon_identity 
     horon_status_t status = connect_all(boot, id, config, caller, log, sockets, error);
     if (status == HORON_OK)
         status = take_ranks(boot, id, sockets, error);
+    if (status == HORON_OK)
+        boot->gloo_era = (int)era_of(config);
     for (int rank = 0; rank < id->size && status != HORON_OK; rank++)
         horon_fd_close(&sockets[rank]);
     horon_free(sockets);

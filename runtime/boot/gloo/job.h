@@ -8,7 +8,7 @@
 /**
  * As horon_boot(), by the settings GLOO_STORE, GLOO_PREFIX and GLOO_ERA: each rank counts as alone
  * on its host, and is connected with all others. They prove nothing, and each connection stands in
- * boot->proven without a proof. On OK boot->gloo is set.
+ * boot->proven without a proof. On OK boot->gloo_era is set.
  * @param rank, size  -1: from the environment
  * @return OK | ERR_CONFIG | ERR_TIMEOUT, naming the ranks that lack | ERR_CANCELLED | ERR_PROTO |
  *         ERR_PEER_LOST | ERR_SYSTEM | ERR_MEMORY | ERR_INVALID
