@@ -226,8 +226,7 @@ static bool gloo_has(const struct horon_backend *backend, uint32_t version,
     if (row->paired || agreed->memory == HORON_MEMORY_CUDA)
         return false;
     return !horon_verb_reduces(row) ||
-           (agreed->redop <= HORON_PRODUCT &&
-            horon_reduce_supported((horon_dtype_t)agreed->dtype, (horon_redop_t)agreed->redop));
+           horon_reduce_supported((horon_dtype_t)agreed->dtype, (horon_redop_t)agreed->redop);
 }
 
 static int gloo_preference(const struct horon_backend *backend,

@@ -12,7 +12,7 @@
  * compare as the processor does: a NaN keeps its sign, and a comparison with one gives the own
  * element. Those of 16 bits likewise, but sums and products write one NaN instead of any. All else
  * is as horon_reduce_combine() has it; booleans are bytes.
- * @param redop SUM, MIN, MAX or PRODUCT
+ * @param redop none that floats have but SUM, MIN, MAX or PRODUCT
  * @param e1    float16 is Gloo's own; else torch's, whose NaN keeps its sign
  * @param own, received [count]
  */

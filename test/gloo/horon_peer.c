@@ -75,8 +75,8 @@ static const struct word dtypes[] = {
 };
 
 static const struct word ops[] = {
-    {"sum", HORON_SUM}, {"product", HORON_PRODUCT}, {"min", HORON_MIN}, {"max", HORON_MAX},
-    {NULL, 0},
+    {"sum", HORON_SUM},     {"product", HORON_PRODUCT}, {"min", HORON_MIN},     {"max", HORON_MAX},
+    {"and", HORON_BIT_AND}, {"or", HORON_BIT_OR},       {"xor", HORON_BIT_XOR}, {NULL, 0},
 };
 
 static uint32_t look_up(const struct word *words, const char *word)

@@ -6,6 +6,7 @@ import itertools
 SIZES = 2, 3, 5
 MIB = 1 << 20
 OPS = "sum", "product", "min", "max"
+OF_BITS = "and", "or", "xor"  # Gloo itself has none; torch gives it functions for them
 GLOO_DTYPES = "u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "f16", "f32", "f64"
 TORCH_DTYPES = "u8", "i8", "i32", "i64", "f16", "bf16", "f32", "f64"
 ROOTED = "broadcast", "reduce", "gather", "gatherv", "scatter"
@@ -35,7 +36,8 @@ def moves(peer, size):
 def reductions(peer, size):
     """Each type with each reduction, floats also with all that a float can be."""
     for i, dtype in enumerate(GLOO_DTYPES if peer == "gloo" else TORCH_DTYPES):
-        for op in OPS:
+        bits = peer == "torch" and "f" not in dtype
+        for op in OPS + OF_BITS if bits else OPS:
             for mark in ("", "!") if "f" in dtype else ("",):
                 yield f"allreduce {dtype}{mark} {op} 1013"
                 yield f"reduce {dtype}{mark} {op} 1013 {i % size}"

@@ -33,6 +33,9 @@ OPS = {
     "product": dist.ReduceOp.PRODUCT,
     "min": dist.ReduceOp.MIN,
     "max": dist.ReduceOp.MAX,
+    "and": dist.ReduceOp.BAND,
+    "or": dist.ReduceOp.BOR,
+    "xor": dist.ReduceOp.BXOR,
 }
 library = ctypes.CDLL(os.environ["SCRIPT_LIBRARY"])
 library.script_seed.restype = library.script_hash.restype = ctypes.c_uint64
