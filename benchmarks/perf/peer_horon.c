@@ -359,7 +359,12 @@ int perf_peer_horon_open(const struct perf_options *options, struct perf_peer **
     peer->base.size = horon_size(peer->context);
     peer->base.local_rank = horon_local_rank(peer->context);
     peer->base.local_size = horon_local_size(peer->context);
-    horon_setting(peer->context, "BACKEND", backend, sizeof backend);
+    horon_setting(peer->context, "GLOO_STORE", backend, sizeof backend);
+    if (backend[0] != '\0') {
+        snprintf(backend, sizeof backend, "gloo"); /* nothing else then */
+    } else {
+        horon_setting(peer->context, "BACKEND", backend, sizeof backend);
+    }
     snprintf(peer->base.version, sizeof peer->base.version, "horon %s (%.32s)", horon_version(),
              backend);
     *peer_out = &peer->base;

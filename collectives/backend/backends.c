@@ -53,10 +53,11 @@ static horon_status_t refuse_order(const struct horon_backend *const *tables, si
 {
     char known[128];
     name(tables, count, ", ", known, sizeof known);
-    return horon_error_set(error, HORON_ERR_CONFIG,
-                           "HORON_BACKEND names \"%.*s\", which is no backend, or is named twice: "
-                           "there are %s",
-                           (int)bytes, word, known);
+    return horon_error_set(
+        error, HORON_ERR_CONFIG,
+        "HORON_BACKEND names \"%.*s\", which is no backend here, or is named "
+        "twice: there are %s (gloo with HORON_GLOO_STORE, and nothing else then)",
+        (int)bytes, word, known);
 }
 
 /* Without those that are usable everywhere a job could not even agree on what else it uses. */

@@ -236,8 +236,8 @@ static const struct horon_config_row rows[] = {
      .agreed = true,
      .doc =
          "What carries operations, comma separated, the preferred first: native (shared memory "
-         "and TCP), mpi. native is always there, for what the others lack. Of Horovod's words gloo "
-         "means native."},
+         "and TCP), mpi. native is always there, for what the others lack. Among Gloo's ranks it "
+         "is gloo, and nothing else. Of Horovod's words gloo means native."},
     {.name = "MPI_LIBRARY",
      .type = HORON_CONFIG_TEXT,
      .offset = AT(mpi_library),

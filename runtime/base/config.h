@@ -11,7 +11,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <string.h>
 
 /** Room for the longest text of a row: all addresses of a machine with many. */
 #define HORON_CONFIG_TEXT_BYTES 1024
@@ -169,13 +168,5 @@ enum { HORON_CONFIG_PLACES = 6 };
 int horon_config_unheeded(const int *found, char *text, size_t text_bytes);
 /** Warns of them, in one line. */
 void horon_config_warn_unheeded(const struct horon_log *log, const int *found);
-
-/** Are Gloo's ranks of its first era? Where that is left to the store: those of HTTP are. */
-static inline bool horon_config_is_gloo_e1(const struct horon_config *config)
-{
-    if (config->gloo_era == HORON_GLOO_AUTO)
-        return strncmp(config->gloo_store, "http://", 7) == 0;
-    return config->gloo_era == HORON_GLOO_E1;
-}
 
 #endif

@@ -123,8 +123,9 @@ void horon_engine_say_linked(struct horon_engine *engine)
 static horon_status_t open_backends(struct horon_engine *engine, struct horon_error *error)
 {
     const struct horon_engine_options *options = &engine->options;
+    const char *order = options->config->backend;
     const struct horon_backend_settings settings = {
-        .order = options->gloo_era ? NULL : options->config->backend,
+        .order = options->gloo_era && strcmp(order, "native") == 0 ? NULL : order,
         .mpi_library = options->config->mpi_library,
         .mpi_serialized = options->config->mpi_serialized != 0,
         .launcher = options->launcher,
@@ -133,14 +134,12 @@ static horon_status_t open_backends(struct horon_engine *engine, struct horon_er
         .gloo_native = options->config->gloo_native != 0,
         .gloo_e1 = options->gloo_era == 1,
     };
-    if (options->gloo_era)
-        return horon_backends_open(&engine->backends, horon_backends_among_gloo, 1, &settings,
-                                   options->log, error);
     if (options->backends)
         return horon_backends_open(&engine->backends, options->backends, options->backend_count,
                                    NULL, options->log, error);
-    return horon_backends_open(&engine->backends, horon_backends, horon_backend_count, &settings,
-                               options->log, error);
+    return horon_backends_open(
+        &engine->backends, options->gloo_era ? horon_backends_among_gloo : horon_backends,
+        options->gloo_era ? 1 : horon_backend_count, &settings, options->log, error);
 }
 
 horon_status_t horon_engine_create(const struct horon_engine_options *options,

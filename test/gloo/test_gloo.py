@@ -145,6 +145,15 @@ def test_what_gloo_knows_nothing_of_is_refused():
     assert told[0][4] == told[1][4]
 
 
+def test_another_backend_than_gloo_is_refused():
+    for words, refused in ("gloo", False), ("native", False), ("mpi", True), ("gloo,mpi", True):
+        with ranks.team(["horon"], ["barrier"], horon_env={"HORON_BACKEND": words}) as job:
+            job.end()
+            told = job.told(0)
+        named = any('HORON_BACKEND names "mpi"' in line for line in told)
+        assert named == refused == (" failed " in told[-1]), (words, told)
+
+
 def test_an_era_that_the_others_are_not_of():
     """Told by what they have published, or by name."""
     for kinds, era in (["horon", "torch"], "e1"), (["gloo", "horon"], "e3"), (["horon"], "e2"):

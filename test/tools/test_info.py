@@ -66,7 +66,10 @@ def carried(**variables):
     status, out = info("--machine", **variables)
     assert status == 0, out
     told = out.partition("\noperations\n")[2].partition("CUDA memory")[0]
-    return {by: verbs.split() for by, verbs in re.findall(r"(\w+): (.*)", told)}
+    found = {}
+    for by, verbs in re.findall(r"(\w+): (.*)", told):
+        found.setdefault(by, []).extend(verbs.split())
+    return found
 
 
 def test_info_tells_of_each_backend_in_one_line_what_was_found():
@@ -87,6 +90,9 @@ def test_info_tells_which_backend_carries_what():
     lost = carried(HORON_BACKEND="mpi", HORON_MPI_LIBRARY="/nowhere/libmpi.so")
     assert lost == native
     assert carried(HORON_BACKEND="native,mpi") == native
+    for words in {}, {"HORON_BACKEND": "gloo"}:
+        gloo = carried(HORON_GLOO_STORE="file:/nowhere", **words)
+        assert gloo.keys() == {"gloo"} and {"allreduce", "send"} <= set(gloo["gloo"]), gloo
     if not backends()["mpi"].startswith("no: "):
         assert carried(HORON_BACKEND="mpi") == {"mpi": native["native"], "links": ["send", "recv"]}
         split = carried(HORON_BACKEND="mpi", HORON_DETERMINISTIC="1")

@@ -29,6 +29,17 @@ static horon_status_t load(struct horon_config *config, const char *name, struct
     return horon_config_load_row(config, horon_config_find(name, strlen(name)), &origin, error);
 }
 
+/* Among Gloo's ranks there is one. */
+static bool order(const struct horon_config *config, struct horon_backends *backends,
+                  struct horon_error *error)
+{
+    const bool gloo = config->gloo_store[0];
+    const bool unsaid = gloo && strcmp(config->backend, "native") == 0;
+    return horon_backends_order(backends, gloo ? horon_backends_among_gloo : horon_backends,
+                                gloo ? 1 : horon_backend_count, unsaid ? NULL : config->backend,
+                                error) == HORON_OK;
+}
+
 /* One line more if what is in order goes elsewhere. */
 static void print_choices(FILE *to, struct horon_backend_terms *terms)
 {
@@ -49,20 +60,20 @@ void horon_info_print_carriers(FILE *to)
     struct horon_error error = {0};
     if (load(&config, "BACKEND", &error) != HORON_OK ||
         load(&config, "DETERMINISTIC", &error) != HORON_OK ||
-        horon_backends_order(&backends, horon_backends, horon_backend_count, config.backend,
-                             &error) != HORON_OK) {
+        load(&config, "GLOO_STORE", &error) != HORON_OK || !order(&config, &backends, &error)) {
         horon_info_row(to, "host memory", "%s", error.text);
         return;
     }
     struct horon_backend_terms terms = {.backends = backends.tables,
                                         .count = backends.count,
-                                        .deterministic = config.deterministic};
+                                        .deterministic = config.deterministic,
+                                        .in_order = config.gloo_store[0]};
     for (size_t i = 0; i < backends.count; i++) {
         struct horon_found found;
         horon_found_backend(&found, backends.tables[i]->name);
         terms.versions[i] = found.yes;
     }
     print_choices(to, &terms);
-    horon_info_row(to, "", "links: send recv");
+    horon_info_row(to, "", "%s: send recv", config.gloo_store[0] ? "gloo" : "links");
     horon_info_row(to, "CUDA memory", "nothing: not in this horon");
 }
