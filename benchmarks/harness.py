@@ -52,6 +52,17 @@ def parse_sizes(text):
     return [parse_size(word) for word in text.split(",")]
 
 
+def parse_count(text):
+    if not text.isdecimal() or int(text) == 0:
+        raise HarnessError(f'"{text}" is no count of 1 or more')
+    return int(text)
+
+
+def parse_counts(text):
+    """A list of counts separated by commas."""
+    return [parse_count(word) for word in text.split(",")]
+
+
 def format_size(n_bytes):
     for shift, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
         if n_bytes >= 1 << shift and n_bytes % (1 << shift) == 0:

@@ -46,6 +46,9 @@ def test_harness_sizes_are_powers_of_1024():
     assert harness.parse_sizes("8,64K,1m,2G") == [8, 65536, 1 << 20, 2 << 30]
     for wrong in ("", "K", "1.5M", "-8", "8 KiB"):
         assert wrong in refused(harness.parse_size, wrong)
+    assert harness.parse_counts("1,16") == [1, 16]
+    for wrong in ("", "0", "-1", "two", "1.5"):
+        assert f'"{wrong}" is no count' in refused(harness.parse_count, wrong)
     assert harness.format_size(65536) == "64 KiB"
     assert harness.format_size(1000) == "1000 B"
 
