@@ -109,7 +109,10 @@ static horon_status_t open_one(struct horon_backends *backends, size_t index,
         horon_error_set(&why, status, "%s", horon_status_text(status));
     if (status == HORON_ERR_MEMORY || status == HORON_ERR_CONFIG ||
         (backend->caps & HORON_BACKEND_EVERYWHERE))
-        return horon_error_set(error, status, "backend %s: %s", backend->name, why.text);
+        return log && log->rank >= 0
+                   ? horon_error_set(error, status, "rank %d (%s): backend %s: %s", log->rank,
+                                     log->host, backend->name, why.text)
+                   : horon_error_set(error, status, "backend %s: %s", backend->name, why.text);
     horon_backends_unused(backends, log, backend, "", why.text);
     return HORON_OK;
 }

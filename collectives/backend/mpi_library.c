@@ -19,7 +19,6 @@
 
 #include <assert.h>
 #include <dlfcn.h>
-#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -198,35 +197,6 @@ static bool is_mpis(horon_dtype_t dtype, horon_redop_t redop)
 
 /* ---- finding it ------------------------------------------------------------------------------ */
 
-/* The first library of MPI that this process has. */
-static int see_image(struct dl_phdr_info *info, size_t bytes, void *path)
-{
-    const char *name = strrchr(info->dlpi_name, '/');
-    (void)bytes;
-    name = name ? name + 1 : info->dlpi_name;
-    const bool is_mpi = strncmp(name, "libmpi.so", 9) == 0 ||
-                        strncmp(name, "libmpich.so", 11) == 0 ||
-                        strncmp(name, "libmpi_abi.so", 13) == 0;
-    if (is_mpi)
-        snprintf(path, sizeof process.file, "%s", info->dlpi_name);
-    return is_mpi;
-}
-
-bool horon_mpi_was_ended(void)
-{
-    char path[sizeof process.file];
-    int (*finalized)(int *flag) = NULL;
-    int ended = 0;
-    void *image = dl_iterate_phdr(see_image, path) ? dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
-    void *address = image ? dlsym(image, "MPI_Finalized") : NULL;
-    memcpy(&finalized, &address, sizeof address);
-    if (finalized)
-        finalized(&ended);
-    if (image)
-        dlclose(image);
-    return ended;
-}
-
 static bool open_image(struct horon_mpi_library *library, const char *file, struct horon_error *why)
 {
     library->image = dlopen(file, RTLD_NOW | RTLD_GLOBAL);
@@ -333,13 +303,14 @@ static const struct horon_mpi_family *family_of(void *image)
     return &families[dlsym(image, world_row.symbol) ? OPEN_MPI : MPICH];
 }
 
-static horon_status_t load(const struct horon_mpi_wanted *wanted, struct horon_error *error)
+static horon_status_t open_and_find(const struct horon_mpi_wanted *wanted,
+                                    struct horon_error *error)
 {
     struct horon_mpi_library *library = &process.library;
     horon_status_t status = HORON_OK;
     if (wanted->file[0])
         status = open_image(library, wanted->file, error) ? HORON_OK : HORON_ERR_UNSUPPORTED;
-    else if (dl_iterate_phdr(see_image, process.file))
+    else if (horon_mpi_loaded(process.file, sizeof process.file))
         status = open_image(library, process.file, error) ? HORON_OK : HORON_ERR_UNSUPPORTED;
     else
         status = open_usual(library, wanted->launcher, error);
@@ -356,6 +327,16 @@ static horon_status_t load(const struct horon_mpi_wanted *wanted, struct horon_e
     return HORON_OK;
 }
 
+static horon_status_t load(const struct horon_mpi_wanted *wanted, struct horon_error *error)
+{
+    struct horon_error why = {0};
+    const horon_status_t status = open_and_find(wanted, &why);
+    if (status != HORON_OK)
+        horon_error_set(error, status, "%s%s", wanted->file[0] ? "HORON_MPI_LIBRARY=" : "",
+                        why.text);
+    return status;
+}
+
 /* ---- from its begin to its end --------------------------------------------------------------- */
 
 /* Behind whatever the program's own handlers do. */
@@ -368,18 +349,37 @@ static void end_with_process(void)
     library->mpi.finalize();
 }
 
+/* One of several that a launcher of MPI's started. */
+static bool has_peers(const struct horon_mpi_wanted *wanted)
+{
+    const char *by = wanted->launcher;
+    return by && wanted->size > 1 &&
+           (strcmp(by, launchers[OPEN_MPI]) == 0 || strcmp(by, launchers[MPICH]) == 0 ||
+            strcmp(by, "PMIx") == 0 || strcmp(by, "Slurm") == 0);
+}
+
+/* Where this one does without, the others would wait for it in MPI_Init() for ever. */
+static horon_status_t refuse_alone(const struct horon_mpi_wanted *wanted, struct horon_error *error)
+{
+    const struct horon_error why = *error;
+    if (!has_peers(wanted) || horon_mpi_says("MPI_Initialized"))
+        return HORON_ERR_UNSUPPORTED;
+    return horon_error_set(error, HORON_ERR_CONFIG,
+                           "%.300s; the ranks that %s started begin MPI together or not at all: "
+                           "name its library with HORON_MPI_LIBRARY, or leave mpi out of "
+                           "HORON_BACKEND",
+                           why.text, wanted->launcher);
+}
+
 static horon_status_t begin(const struct horon_mpi_wanted *wanted, struct horon_error *error)
 {
     struct horon_mpi_library *library = &process.library;
-    const bool others = wanted->launcher && strcmp(wanted->launcher, launchers[OPEN_MPI]) != 0 &&
-                        strcmp(wanted->launcher, launchers[MPICH]) != 0 &&
-                        strcmp(wanted->launcher, "PMIx") != 0 &&
-                        strcmp(wanted->launcher, "Slurm") != 0;
-    if (!wanted->launcher || others || wanted->size == 1)
+    if (!has_peers(wanted))
         return horon_error_set(error, HORON_ERR_UNSUPPORTED,
                                "MPI is not begun in a process that %s started: start it with %s's "
                                "mpirun, or call MPI_Init() before",
-                               others ? wanted->launcher : "nobody", library->family->name);
+                               wanted->launcher ? wanted->launcher : "nobody",
+                               library->family->name);
     int level = 0;
     const int code =
         library->mpi.init_thread(NULL, NULL, library->family->levels[HORON_MPI_MULTIPLE], &level);
@@ -480,9 +480,9 @@ static horon_status_t make_usable(const struct horon_mpi_wanted *wanted, struct 
     if (process.closed)
         return horon_error_set(error, HORON_ERR_UNSUPPORTED,
                                "what was given up is still in MPI's hands");
-    horon_status_t status = process.loaded ? HORON_OK : load(wanted, error);
-    if (status == HORON_OK)
-        status = check_launcher(wanted, error);
+    if (!process.loaded && load(wanted, error) != HORON_OK)
+        return refuse_alone(wanted, error);
+    horon_status_t status = check_launcher(wanted, error);
     if (status != HORON_OK)
         return status;
     library->mpi.initialized(&begun);

@@ -122,7 +122,8 @@ struct horon_mpi_wanted {
  * @return OK, *library_out lives until the process ends | ERR_UNSUPPORTED, there is none, or it has
  * ended, it did not start this process, another context has it, or it lets another thread alone
  * make calls: @p error says which |
- * ERR_CONFIG, a launcher of one family and a library of the other | ERR_SYSTEM, MPI_Init failed
+ * ERR_CONFIG, a launcher of one family and a library of the other, or none where the launcher's
+ * other ranks would wait for this one in MPI_Init() | ERR_SYSTEM, MPI_Init failed
  */
 horon_status_t horon_mpi_begin(const struct horon_mpi_wanted *wanted,
                                const struct horon_mpi_library **library_out,
@@ -141,8 +142,12 @@ horon_status_t horon_mpi_find(const char *file, const struct horon_mpi_library *
  * Thread: any, one at a time. Blocks: no. */
 void horon_mpi_end(bool stays, bool closed);
 
-/** Has any MPI that this process has come to its end? Looks without loading one. Thread: any. */
-bool horon_mpi_was_ended(void);
+/** The first library of MPI that this process has. @param file its path. Thread: any. */
+bool horon_mpi_loaded(char *file, size_t file_bytes);
+
+/** Asks that one, if there is any, MPI_Initialized or MPI_Finalized, by the call's name; loads
+ * none. Thread: any. */
+bool horon_mpi_says(const char *question);
 
 /** Has it ended? Then it must not be called any more. Thread: any. */
 bool horon_mpi_has_ended(const struct horon_mpi_library *library);

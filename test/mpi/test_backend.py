@@ -147,6 +147,23 @@ def test_a_library_of_the_other_family_is_named():
         assert re.search(r"started 2 ranks, but libmpi.*start them with its own mpirun", err), err
 
 
+def test_a_rank_that_lacks_the_library_fails_where_others_wait_for_it():
+    """In MPI_Init(), for ever. A program that has begun MPI itself leaves nobody there."""
+    alone = "test $PMI_RANK$OMPI_COMM_WORLD_RANK = 1 && "
+    alone += 'export HORON_MPI_LIBRARY=/etc/passwd; exec "$@"'
+    for launch, file in FILES.items():
+        with launch(2, "sh", "-c", alone, "sh", SUM_ONCE, "1009", **MPI) as job:
+            status, out, err = job.end()
+        job.assert_nothing_left()
+        assert status != 0, (out, err)
+        told = r"rank 1 \(.*\): backend mpi: HORON_MPI_LIBRARY=/etc/passwd: .*begin MPI together"
+        assert re.search(told, err), err
+        with launch(2, "sh", "-c", alone, "sh", BESIDE_MPI, file, "tjslf", **MPI) as job:
+            status, out, err = job.end()
+        assert status == 0 and out.count("sum 2") == 2, (out, err)
+        assert err.count("backend mpi is not used") == 2, err
+
+
 def test_a_backend_that_is_none_is_refused():
     with jobs.Job("-np", "1", SUM_ONCE, "1009", env={"HORON_BACKEND": "native,mpy"}) as job:
         status, out, err = job.end()

@@ -166,7 +166,8 @@ static void end_at_exit(int status, void *arg)
     struct horon_error ignored;
     struct stat about;
     if (status == 0 && getpid() == ending->process && fstat(ending->space.fd, &about) == 0 &&
-        S_ISSOCK(about.st_mode) && about.st_ino == ending->socket && !horon_mpi_was_ended()) {
+        S_ISSOCK(about.st_mode) && about.st_ino == ending->socket &&
+        !horon_mpi_says("MPI_Finalized")) {
         ending->space.deadline_ns = horon_clock_deadline(horon_clock_ns(), END_MS);
         (void)ask(&ending->space, "cmd=finalize\n", "finalize_ack", line, &ignored);
     }
