@@ -229,7 +229,8 @@ static horon_status_t derive_store(struct horon_identity *identity, const struct
         return horon_error_set(error, HORON_ERR_CONFIG,
                                "ranks started by %s do not know where to meet: set %sMASTER_PORT, "
                                "or HORON_STORE=tcp://HOST:PORT with an address of rank 0",
-                               launcher->name, known ? "" : "MASTER_ADDR and ");
+                               launcher == launchers ? "horonrun or by hand" : launcher->name,
+                               known ? "" : "MASTER_ADDR and ");
     const bool bare_v6 = strchr(host, ':') && host[0] != '[';
     snprintf(identity->store, sizeof identity->store, bare_v6 ? "tcp://[%s]:%d" : "tcp://%s:%d",
              host, port);
