@@ -248,7 +248,10 @@ static horon_status_t find_object(const struct horon_mpi_library *library,
     *out = library->family == &families[STANDARD] ? row->standard : row->number;
     if (!row->symbol || library->family != &families[OPEN_MPI])
         return HORON_OK;
-    *out = (horon_mpi_handle)(uintptr_t)dlsym(library->image, row->symbol);
+    /* As the library finds it: a program that is linked with it has copies of what it names. */
+    void *address = dlsym(RTLD_DEFAULT, row->symbol);
+    address = address ? address : dlsym(library->image, row->symbol);
+    *out = (horon_mpi_handle)(uintptr_t)address;
     return *out ? HORON_OK
                 : horon_error_set(error, HORON_ERR_UNSUPPORTED, "%s has no %s", library->file,
                                   row->symbol);

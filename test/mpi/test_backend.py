@@ -21,6 +21,7 @@ SETS = os.environ.get("SETS")
 MIXED = os.environ.get("MIXED")
 PERF = os.environ.get("HORON_TEST_PERF")
 BESIDE_MPI = os.environ.get("BESIDE_MPI")
+LINKED = os.environ.get("LINKED")
 FAILING_MPI_LIBRARY = os.environ.get("FAILING_MPI_LIBRARY")
 SANITIZER = os.environ.get("SANITIZER")
 FILES = {launchers.mpirun: "libmpi.so.40", launchers.hydra: "libmpich.so.12"}
@@ -191,6 +192,15 @@ def test_a_program_that_uses_mpi_itself():
                 assert err.count(told) == 3, err
             else:
                 assert used >= 3, (steps, err)
+
+
+def test_a_program_that_is_linked_with_open_mpi():
+    program = tap.need(LINKED, "not built (Debian: libopenmpi-dev)")
+    with launchers.mpirun(2, program, **MPI) as job:
+        status, out, err = job.end()
+    job.assert_nothing_left()
+    assert status == 0 and out.count("summed") == 2, (out, err)
+    assert err.count("backend mpi is connected, among 2 ranks") == 4, err
 
 
 def test_a_program_that_ends_mpi_before_it_leaves():
