@@ -2,8 +2,7 @@
 /*
  * The tables of the families, and the one MPI of the process. A predefined object is a symbol in
  * Open MPI, a number in MPICH (which the MPICH ABI Compatibility Initiative froze), and another one
- * in the ABI of the MPI standard, so each row has all three. RTLD_GLOBAL, as Open MPI's plug-ins
- * look for the library's symbols that way.
+ * in the ABI of the MPI standard, so each row has all three.
  *
  * Elements are combined as everywhere in horon (reduce/reduce.h); only the order of them is MPI's.
  * Its own functions do that for sums and products of 32 and 64 bits, and for little else: where the
@@ -15,6 +14,7 @@
 #include "backend/mpi_library.h"
 
 #include "alloc.h"
+#include "backend/mpi_open.h"
 #include "reduce/reduce.h"
 
 #include <assert.h>
@@ -41,13 +41,6 @@ static const struct horon_mpi_family families[FAMILIES] = {
                   .levels = {0, 1024, 2048, 4096},
                   .handle_bytes = sizeof(void *),
                   .in_place = (void *)1},
-};
-
-/* Where a library of a family lies, as its packages have it. */
-static const char *const usual_files[FAMILIES][3] = {
-    [OPEN_MPI] = {"libmpi.so.40"},
-    [MPICH] = {"libmpich.so.12", "libmpi.so.12"},
-    [STANDARD] = {"libmpi_abi.so.1", "libmpi_abi.so.0"},
 };
 
 /* What boot/identity calls a launcher that is one family's own. Any MPI may have the standard's. */
@@ -146,7 +139,7 @@ static_assert(sizeof call_rows / sizeof call_rows[0] ==
 static struct {
     pthread_mutex_t lock; /* guards all of it; the library is read without, once it is there */
     struct horon_mpi_library library;
-    char file[256];
+    char file[HORON_MPI_FILE_BYTES];
     bool loaded, usable; /* usable: begun by somebody, and its handles are there */
     horon_mpi_handle types[HORON_DTYPE_COUNT];
     horon_mpi_handle ops[HORON_REDOP_COUNT], own_ops[HORON_REDOP_COUNT];
@@ -196,38 +189,6 @@ static bool is_mpis(horon_dtype_t dtype, horon_redop_t redop)
 }
 
 /* ---- finding it ------------------------------------------------------------------------------ */
-
-static bool open_image(struct horon_mpi_library *library, const char *file, struct horon_error *why)
-{
-    library->image = dlopen(file, RTLD_NOW | RTLD_GLOBAL);
-    if (!library->image) {
-        horon_error_set(why, HORON_ERR_UNSUPPORTED, "%s", dlerror());
-        return false;
-    }
-    if (file != process.file)
-        snprintf(process.file, sizeof process.file, "%s", file);
-    library->file = process.file;
-    return true;
-}
-
-/* Those of the launcher's family first. */
-static horon_status_t open_usual(struct horon_mpi_library *library, const char *launcher,
-                                 struct horon_error *error)
-{
-    int first = OPEN_MPI;
-    struct horon_error why;
-    if (launcher && strcmp(launcher, launchers[MPICH]) == 0)
-        first = MPICH;
-    for (int i = 0; i < FAMILIES; i++) {
-        const int family = (first + i) % FAMILIES;
-        for (int file = 0; file < 3 && usual_files[family][file]; file++)
-            if (open_image(library, usual_files[family][file], &why))
-                return HORON_OK;
-    }
-    return horon_error_set(error, HORON_ERR_UNSUPPORTED,
-                           "no MPI library is here: neither libmpi.so.40 of Open MPI, nor "
-                           "libmpich.so.12 or libmpi.so.12 of MPICH, nor libmpi_abi.so.1");
-}
 
 static horon_status_t find_calls(struct horon_mpi_library *library, struct horon_error *error)
 {
@@ -310,15 +271,13 @@ static horon_status_t open_and_find(const struct horon_mpi_wanted *wanted,
                                     struct horon_error *error)
 {
     struct horon_mpi_library *library = &process.library;
-    horon_status_t status = HORON_OK;
-    if (wanted->file[0])
-        status = open_image(library, wanted->file, error) ? HORON_OK : HORON_ERR_UNSUPPORTED;
-    else if (horon_mpi_loaded(process.file, sizeof process.file))
-        status = open_image(library, process.file, error) ? HORON_OK : HORON_ERR_UNSUPPORTED;
-    else
-        status = open_usual(library, wanted->launcher, error);
+    void *image = NULL;
+    horon_status_t status =
+        horon_mpi_open(wanted->file, wanted->launcher, process.file, &image, error);
     if (status != HORON_OK)
         return status;
+    library->image = image;
+    library->file = process.file;
     library->family = family_of(library->image);
     status = find_calls(library, error);
     if (status == HORON_OK)

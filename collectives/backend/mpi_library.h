@@ -142,13 +142,6 @@ horon_status_t horon_mpi_find(const char *file, const struct horon_mpi_library *
  * Thread: any, one at a time. Blocks: no. */
 void horon_mpi_end(bool stays, bool closed);
 
-/** The first library of MPI that this process has. @param file its path. Thread: any. */
-bool horon_mpi_loaded(char *file, size_t file_bytes);
-
-/** Asks that one, if there is any, MPI_Initialized or MPI_Finalized, by the call's name; loads
- * none. Thread: any. */
-bool horon_mpi_says(const char *question);
-
 /** Has it ended? Then it must not be called any more. Thread: any. */
 bool horon_mpi_has_ended(const struct horon_mpi_library *library);
 

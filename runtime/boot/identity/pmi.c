@@ -11,7 +11,7 @@
 #include "boot/identity/space.h"
 
 #include "alloc.h"
-#include "backend/mpi_library.h"
+#include "backend/mpi_open.h"
 #include "clock.h"
 
 #include <assert.h>

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A process has one MPI, so what it has goes before what could be found. RTLD_GLOBAL, as Open MPI's
+ * plug-ins look for the library's symbols that way.
+ */
+#include "backend/mpi_open.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <stdio.h>
+#include <string.h>
+
+/* As packages have them, of Open MPI, of MPICH and with the ABI of the standard. */
+static const char *const usual_files[] = {"libmpi.so.40", "libmpich.so.12", "libmpi.so.12",
+                                          "libmpi_abi.so.1", "libmpi_abi.so.0"};
+#define USUAL_FILES (sizeof usual_files / sizeof usual_files[0])
+
+/* The first library of MPI that this process has. */
+static int see_image(struct dl_phdr_info *info, size_t bytes, void *path)
+{
+    const char *name = strrchr(info->dlpi_name, '/');
+    (void)bytes;
+    name = name ? name + 1 : info->dlpi_name;
+    const bool is_mpi = strncmp(name, "libmpi.so", 9) == 0 ||
+                        strncmp(name, "libmpich.so", 11) == 0 ||
+                        strncmp(name, "libmpi_abi.so", 13) == 0;
+    if (is_mpi)
+        snprintf(path, HORON_MPI_FILE_BYTES, "%s", info->dlpi_name);
+    return is_mpi;
+}
+
+bool horon_mpi_says(const char *question)
+{
+    char path[HORON_MPI_FILE_BYTES];
+    int (*ask)(int *flag) = NULL;
+    int yes = 0;
+    void *image = dl_iterate_phdr(see_image, path) ? dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    void *address = image ? dlsym(image, question) : NULL;
+    memcpy(&ask, &address, sizeof address);
+    if (ask)
+        ask(&yes);
+    if (image)
+        dlclose(image);
+    return yes;
+}
+
+static bool open_image(const char *file, char *file_out, void **image_out, struct horon_error *why)
+{
+    void *image = dlopen(file, RTLD_NOW | RTLD_GLOBAL);
+    if (!image) {
+        horon_error_set(why, HORON_ERR_UNSUPPORTED, "%s", dlerror());
+        return false;
+    }
+    if (file != file_out)
+        snprintf(file_out, HORON_MPI_FILE_BYTES, "%s", file);
+    *image_out = image;
+    return true;
+}
+
+/* Those of the launcher's family first. */
+static horon_status_t open_usual(const char *launcher, char *file_out, void **image_out,
+                                 struct horon_error *error)
+{
+    const size_t first = launcher && strcmp(launcher, "PMI") == 0 ? 1 : 0;
+    struct horon_error why;
+    for (size_t i = 0; i < USUAL_FILES; i++)
+        if (open_image(usual_files[(first + i) % USUAL_FILES], file_out, image_out, &why))
+            return HORON_OK;
+    return horon_error_set(error, HORON_ERR_UNSUPPORTED,
+                           "no MPI library is here: neither libmpi.so.40 of Open MPI, nor "
+                           "libmpich.so.12 or libmpi.so.12 of MPICH, nor libmpi_abi.so.1");
+}
+
+horon_status_t horon_mpi_open(const char *wanted, const char *launcher, char *file_out,
+                              void **image_out, struct horon_error *error)
+{
+    const bool has_one = dl_iterate_phdr(see_image, file_out) != 0;
+    if (!wanted[0] && !has_one)
+        return open_usual(launcher, file_out, image_out, error);
+    return open_image(wanted[0] ? wanted : file_out, file_out, image_out, error)
+               ? HORON_OK
+               : HORON_ERR_UNSUPPORTED;
+}
