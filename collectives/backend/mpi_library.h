@@ -122,15 +122,16 @@ struct horon_mpi_wanted {
  * @return OK, *library_out lives until the process ends | ERR_UNSUPPORTED, there is none, or it has
  * ended, it did not start this process, another context has it, or it lets another thread alone
  * make calls: @p error says which |
- * ERR_CONFIG, a launcher of one family and a library of the other, or none where the launcher's
- * other ranks would wait for this one in MPI_Init() | ERR_SYSTEM, MPI_Init failed
+ * ERR_CONFIG, a launcher of one family and a library of the other, none where the launcher's other
+ * ranks would wait for this one in MPI_Init(), or as of horon_mpi_open() | ERR_SYSTEM, MPI_Init
+ * failed
  */
 horon_status_t horon_mpi_begin(const struct horon_mpi_wanted *wanted,
                                const struct horon_mpi_library **library_out,
                                struct horon_error *error);
 
 /** Finds the library for a caller that has MPI already, and begins nothing.
- * @return OK | ERR_UNSUPPORTED, there is none | ERR_INVALID, MPI has not begun, or has ended.
+ * @return OK | as of horon_mpi_open() | ERR_INVALID, MPI has not begun, or has ended.
  * Thread: any. Blocks: no. */
 horon_status_t horon_mpi_find(const char *file, const struct horon_mpi_library **library_out,
                               struct horon_error *error);

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A process has one MPI, so what it has goes before what could be found. RTLD_GLOBAL, as Open MPI's
- * plug-ins look for the library's symbols that way.
+ * A process has one MPI: two would share symbols, the launcher's connection and perhaps memory, and
+ * end it in ways of their own. So what it has goes before what could be found, and another one that
+ * is asked for by name is not opened. A file in front of the library, as of a profiler, is no
+ * second one where it was loaded with it. RTLD_GLOBAL, as Open MPI's plug-ins look for the
+ * library's symbols that way.
  */
 #include "backend/mpi_open.h"
 
@@ -44,6 +47,15 @@ bool horon_mpi_says(const char *question)
     return yes;
 }
 
+/* The loader knows a file that it has by any of its names. */
+static bool is_loaded(const char *file)
+{
+    void *image = dlopen(file, RTLD_LAZY | RTLD_NOLOAD);
+    if (image)
+        dlclose(image);
+    return image != NULL;
+}
+
 static bool open_image(const char *file, char *file_out, void **image_out, struct horon_error *why)
 {
     void *image = dlopen(file, RTLD_NOW | RTLD_GLOBAL);
@@ -75,6 +87,11 @@ horon_status_t horon_mpi_open(const char *wanted, const char *launcher, char *fi
                               void **image_out, struct horon_error *error)
 {
     const bool has_one = dl_iterate_phdr(see_image, file_out) != 0;
+    if (wanted[0] && has_one && !is_loaded(wanted))
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "HORON_MPI_LIBRARY names %.255s, but this process has %.255s "
+                               "already, and cannot have two MPIs: name that one, or none",
+                               wanted, file_out);
     if (!wanted[0] && !has_one)
         return open_usual(launcher, file_out, image_out, error);
     return open_image(wanted[0] ? wanted : file_out, file_out, image_out, error)

@@ -14,7 +14,8 @@ enum { HORON_MPI_FILE_BYTES = 256 };
  * @param wanted  a file; "": the one that the process has, else the launcher's, else the first one
  * @param launcher  as boot/identity names it, or NULL
  * @param file_out  [HORON_MPI_FILE_BYTES] what was opened
- * @return OK | ERR_UNSUPPORTED, there is none
+ * @return OK | ERR_UNSUPPORTED, there is none | ERR_CONFIG, the process has another one than is
+ * wanted: nothing was opened
  */
 horon_status_t horon_mpi_open(const char *wanted, const char *launcher, char *file_out,
                               void **image_out, struct horon_error *error);

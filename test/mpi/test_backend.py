@@ -149,20 +149,35 @@ def test_a_library_of_the_other_family_is_named():
 
 
 def test_a_rank_that_lacks_the_library_fails_where_others_wait_for_it():
-    """In MPI_Init(), for ever. A program that has begun MPI itself leaves nobody there."""
+    """In MPI_Init(), for ever."""
     alone = "test $PMI_RANK$OMPI_COMM_WORLD_RANK = 1 && "
     alone += 'export HORON_MPI_LIBRARY=/etc/passwd; exec "$@"'
-    for launch, file in FILES.items():
+    for launch in FILES:
         with launch(2, "sh", "-c", alone, "sh", SUM_ONCE, "1009", **MPI) as job:
             status, out, err = job.end()
         job.assert_nothing_left()
         assert status != 0, (out, err)
         told = r"rank 1 \(.*\): backend mpi: HORON_MPI_LIBRARY=/etc/passwd: .*begin MPI together"
         assert re.search(told, err), err
-        with launch(2, "sh", "-c", alone, "sh", BESIDE_MPI, file, "tjslf", **MPI) as job:
-            status, out, err = job.end()
-        assert status == 0 and out.count("sum 2") == 2, (out, err)
-        assert err.count("backend mpi is not used") == 2, err
+
+
+def test_a_second_mpi_is_not_opened():
+    """Of a program that has begun the launcher's, or has it; w finds it otherwise than j."""
+    for launch, other in (launchers.mpirun, launchers.hydra), (launchers.hydra, launchers.mpirun):
+        file, second = FILES[launch], FILES[other]
+        for steps in "tjslf", "jsl", "twslf":
+            words = ("env", "LD_DEBUG=files", BESIDE_MPI, file, steps)
+            with launch(2, *words, **MPI, HORON_MPI_LIBRARY=second) as job:
+                status, out, err = job.end()
+            job.assert_nothing_left()
+            assert status != 0, (steps, out, err)
+            assert "calling init: " in err, err
+            assert not re.search(rf"calling init: \S*/{re.escape(second)}", err), (steps, err)
+            named = rf"HORON_MPI_LIBRARY names {re.escape(second)}, but this process has "
+            assert re.search(rf"{named}\S*/{re.escape(file)} already", err), (steps, err)
+            with launch(2, BESIDE_MPI, file, steps, **MPI, HORON_MPI_LIBRARY=file) as job:
+                status, out, err = job.end()
+            assert status == 0 and out.count("sum 2") == 2, (steps, out, err)
 
 
 def test_a_backend_that_is_none_is_refused():
