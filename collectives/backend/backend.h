@@ -13,6 +13,7 @@
 #define HORON_BACKEND_H
 
 #include "channel.h"
+#include "launcher.h"
 
 #include <pthread.h>
 
@@ -58,8 +59,8 @@ struct horon_backend_settings {
     const char *order;
     const char *mpi_library; /* a file; "": one that is found */
     bool mpi_serialized;     /* the program makes no calls of MPI as long as the context is there */
-    const char *launcher;    /* of this process, as boot names it; NULL: none */
-    int launched;            /* ranks that it started */
+    struct horon_launcher launcher;
+    int launched; /* ranks that it started */
     /* [launched] links to Gloo's ranks, NULL for this one: the backend gloo takes them, and leaves
      * NULL; what it has not taken is the caller's. NULL: there are none */
     struct horon_link **gloo_links;

@@ -273,7 +273,7 @@ static horon_status_t open_and_find(const struct horon_mpi_wanted *wanted,
     struct horon_mpi_library *library = &process.library;
     void *image = NULL;
     horon_status_t status =
-        horon_mpi_open(wanted->file, wanted->launcher, process.file, &image, error);
+        horon_mpi_open(wanted->file, wanted->launcher.name, process.file, &image, error);
     if (status != HORON_OK)
         return status;
     library->image = image;
@@ -293,9 +293,9 @@ static horon_status_t load(const struct horon_mpi_wanted *wanted, struct horon_e
 {
     struct horon_error why = {0};
     const horon_status_t status = open_and_find(wanted, &why);
+    const bool prefix = status == HORON_ERR_UNSUPPORTED && wanted->file[0];
     if (status != HORON_OK)
-        horon_error_set(error, status, "%s%s", wanted->file[0] ? "HORON_MPI_LIBRARY=" : "",
-                        why.text);
+        horon_error_set(error, status, "%s%s", prefix ? "HORON_MPI_LIBRARY=" : "", why.text);
     return status;
 }
 
@@ -314,7 +314,7 @@ static void end_with_process(void)
 /* One of several that a launcher of MPI's started. */
 static bool has_peers(const struct horon_mpi_wanted *wanted)
 {
-    const char *by = wanted->launcher;
+    const char *by = wanted->launcher.name;
     return by && wanted->size > 1 &&
            (strcmp(by, launchers[OPEN_MPI]) == 0 || strcmp(by, launchers[MPICH]) == 0 ||
             strcmp(by, "PMIx") == 0 || strcmp(by, "Slurm") == 0);
@@ -324,23 +324,51 @@ static bool has_peers(const struct horon_mpi_wanted *wanted)
 static horon_status_t refuse_alone(const struct horon_mpi_wanted *wanted, struct horon_error *error)
 {
     const struct horon_error why = *error;
-    if (!has_peers(wanted) || horon_mpi_says("MPI_Initialized"))
+    const char *srun = wanted->launcher.srun;
+    if (!has_peers(wanted) || (srun && strcmp(srun, "none") == 0) ||
+        horon_mpi_says("MPI_Initialized"))
         return HORON_ERR_UNSUPPORTED;
     return horon_error_set(error, HORON_ERR_CONFIG,
                            "%.300s; the ranks that %s started begin MPI together or not at all: "
                            "name its library with HORON_MPI_LIBRARY, or leave mpi out of "
                            "HORON_BACKEND",
-                           why.text, wanted->launcher);
+                           why.text, wanted->launcher.name);
+}
+
+/* Open MPI says its name whatever its ABI. */
+static bool is_open_mpi(const struct horon_mpi_library *library)
+{
+    const char name[] = "Open MPI";
+    return strncmp(library->version, name, strlen(name)) == 0;
+}
+
+/* Without what it needs each rank would be alone in MPICH, and Open MPI ends the process. An MPICH
+ * that stands on Slurm's own library of PMI needs no variable. */
+static horon_status_t check_srun(const char *way, struct horon_error *error)
+{
+    const struct horon_mpi_library *library = &process.library;
+    const bool is_open = is_open_mpi(library);
+    if (!way || strcmp(way, "pmix") == 0 || (!is_open && strcmp(way, "pmi2") == 0))
+        return HORON_OK;
+    if (!is_open && (dlsym(library->image, "PMI_Init") || dlsym(library->image, "PMI2_Init")))
+        return HORON_OK;
+    return horon_error_set(error, HORON_ERR_UNSUPPORTED,
+                           "MPI is not begun in a process that srun --mpi=%s started: %s needs "
+                           "srun --mpi=%s, or its own mpirun",
+                           way, library->family->name, is_open ? "pmix" : "pmi2");
 }
 
 static horon_status_t begin(const struct horon_mpi_wanted *wanted, struct horon_error *error)
 {
     struct horon_mpi_library *library = &process.library;
+    const horon_status_t status = check_srun(wanted->launcher.srun, error);
+    if (status != HORON_OK)
+        return status;
     if (!has_peers(wanted))
         return horon_error_set(error, HORON_ERR_UNSUPPORTED,
                                "MPI is not begun in a process that %s started: start it with %s's "
                                "mpirun, or call MPI_Init() before",
-                               wanted->launcher ? wanted->launcher : "nobody",
+                               wanted->launcher.name ? wanted->launcher.name : "nobody",
                                library->family->name);
     int level = 0;
     const int code =
@@ -360,17 +388,15 @@ static horon_status_t check_launcher(const struct horon_mpi_wanted *wanted,
                                      struct horon_error *error)
 {
     const struct horon_mpi_library *library = &process.library;
-    const char open_mpi[] = "Open MPI"; /* it says so whatever its ABI */
-    const bool is_other = strncmp(library->version, open_mpi, strlen(open_mpi)) != 0;
-    const bool differ = wanted->launcher && wanted->size > 1 && is_other &&
-                        strcmp(wanted->launcher, launchers[OPEN_MPI]) == 0;
+    const bool differ = wanted->launcher.name && wanted->size > 1 && !is_open_mpi(library) &&
+                        strcmp(wanted->launcher.name, launchers[OPEN_MPI]) == 0;
     if (!differ && (!library->size || library->size > 1 || wanted->size == 1))
         return HORON_OK;
     return horon_error_set(error, HORON_ERR_CONFIG,
                            "%s started %d ranks, but %s (%s) %s: start them with its own mpirun, "
                            "or name the launcher's library with HORON_MPI_LIBRARY",
-                           wanted->launcher ? wanted->launcher : "another launcher", wanted->size,
-                           library->file, library->family->name,
+                           wanted->launcher.name ? wanted->launcher.name : "another launcher",
+                           wanted->size, library->file, library->family->name,
                            library->size == 1 ? "sees one" : "is not its library");
 }
 
@@ -442,9 +468,11 @@ static horon_status_t make_usable(const struct horon_mpi_wanted *wanted, struct 
     if (process.closed)
         return horon_error_set(error, HORON_ERR_UNSUPPORTED,
                                "what was given up is still in MPI's hands");
-    if (!process.loaded && load(wanted, error) != HORON_OK)
+    horon_status_t status = process.loaded ? HORON_OK : load(wanted, error);
+    if (status == HORON_ERR_UNSUPPORTED)
         return refuse_alone(wanted, error);
-    horon_status_t status = check_launcher(wanted, error);
+    if (status == HORON_OK)
+        status = check_launcher(wanted, error);
     if (status != HORON_OK)
         return status;
     library->mpi.initialized(&begun);

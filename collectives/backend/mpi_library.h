@@ -15,6 +15,7 @@
 #ifndef HORON_BACKEND_MPI_LIBRARY_H
 #define HORON_BACKEND_MPI_LIBRARY_H
 
+#include "launcher.h"
 #include "status.h"
 
 #include <stdbool.h>
@@ -111,8 +112,8 @@ struct horon_mpi_library {
 struct horon_mpi_wanted {
     const char *file; /* the library; "": the one that the process has, else the launcher's, else
                          the first one found */
-    const char *launcher; /* that started this process, as boot/identity names it; or NULL */
-    int size;             /* ranks that it started */
+    struct horon_launcher launcher; /* that started this process */
+    int size;                       /* ranks that it started */
 };
 
 /**
@@ -120,11 +121,10 @@ struct horon_mpi_wanted {
  * one of MPI's ranks begins nothing: it would be alone in its world.
  * Blocks: as MPI_Init does, until all ranks of its world have come. Thread: any, one at a time.
  * @return OK, *library_out lives until the process ends | ERR_UNSUPPORTED, there is none, or it has
- * ended, it did not start this process, another context has it, or it lets another thread alone
- * make calls: @p error says which |
- * ERR_CONFIG, a launcher of one family and a library of the other, none where the launcher's other
- * ranks would wait for this one in MPI_Init(), or as of horon_mpi_open() | ERR_SYSTEM, MPI_Init
- * failed
+ * ended, it did not start this process or srun did without what it needs, another context has it,
+ * or it lets another thread alone make calls: @p error says which | ERR_CONFIG, a launcher of one
+ * family and a library of the other, none where the launcher's other ranks would wait for this one
+ * in MPI_Init(), or as of horon_mpi_open() | ERR_SYSTEM, MPI_Init failed
  */
 horon_status_t horon_mpi_begin(const struct horon_mpi_wanted *wanted,
                                const struct horon_mpi_library **library_out,

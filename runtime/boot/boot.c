@@ -231,7 +231,7 @@ static horon_status_t join(struct horon_joining *j, int rank, int size, struct h
     horon_status_t status = prepare(j, rank, size, error);
     if (status != HORON_OK)
         return status;
-    j->boot->launcher = j->id.source;
+    j->boot->launcher = (struct horon_launcher){.name = j->id.source, .srun = j->id.srun};
     if (j->id.size == 1) {
         horon_joining_report_identity(j);
         return horon_joining_run_alone(j, error);

@@ -10,6 +10,7 @@
 #include "config.h"
 #include "fds.h"
 #include "host/memory.h"
+#include "launcher.h"
 #include "log.h"
 #include "pump.h"
 #include "status.h"
@@ -58,7 +59,7 @@ struct horon_boot_caller {
 /** Everything boot gives; owner: the caller of horon_boot(). */
 struct horon_boot {
     struct horon_topology topology;
-    const char *launcher;     /* whose variables said which rank this is: "Open MPI"; static */
+    struct horon_launcher launcher;
     uint64_t job_id;          /* random, agreed; names shared things, guards against strangers */
     struct horon_map control; /* of this host */
     struct horon_local_peer *local; /* [local_count] by local rank */

@@ -49,7 +49,7 @@ struct horon_engine_options {
      * that the settings name */
     const struct horon_backend *const *backends;
     size_t backend_count;
-    const char *launcher; /* of this process, as boot names it; NULL: none */
+    struct horon_launcher launcher;
     /* The thread that holds the token, for HORON_ASSERT_OWNER(); NULL: a test with one thread. */
     const struct horon_owner *owner;
     uint32_t generation;

@@ -13,6 +13,7 @@ sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "drift")]
 
 import jobs  # noqa: E402
 import launchers  # noqa: E402
+import slurm  # noqa: E402
 import tap  # noqa: E402
 from results import MPI, VERIFY, check_results  # noqa: E402
 
@@ -178,6 +179,31 @@ def test_a_second_mpi_is_not_opened():
             with launch(2, BESIDE_MPI, file, steps, **MPI, HORON_MPI_LIBRARY=file) as job:
                 status, out, err = job.end()
             assert status == 0 and out.count("sum 2") == 2, (steps, out, err)
+
+
+def test_srun_without_what_an_mpi_needs_does_without():
+    """Open MPI would end the process, and MPICH have each rank alone."""
+    open_mpi, mpich = FILES.values()
+    with slurm.cluster() as env:
+        for way, file, needs in (
+            ("none", "", "pmix"),
+            ("none", open_mpi, "pmix"),
+            ("none", mpich, "pmi2"),
+            ("pmi2", open_mpi, "pmix"),
+            ("pmi2", "", None),
+            ("pmix", open_mpi, None),
+        ):
+            if way == "pmix":
+                slurm.need_pmix(env)
+            words = (f"--mpi={way}", "-N1", "-n2", "-w", slurm.NODES[1])
+            with slurm.run(env, *words, **MPI, HORON_MPI_LIBRARY=file) as job:
+                status, out, err = job.end()
+            assert status == 0, (way, file, out, err)
+            assert len(re.findall(r"^rank \d of 2, ", out, re.M)) == 2, (way, file, out, err)
+            told = rf"backend mpi is not used: MPI is not begun.*--mpi={way} .*--mpi={needs},"
+            assert len(re.findall(told, err)) == (2 if needs else 0), (way, file, err)
+            used = err.count("backend mpi is connected, among 2 ranks")
+            assert used == (0 if needs else 2), (way, file, err)
 
 
 def test_a_backend_that_is_none_is_refused():

@@ -273,6 +273,22 @@ static void note_space(struct horon_identity *identity, const struct launcher *l
     }
 }
 
+/* What an MPI of a process of srun's would find: without PMI or PMIx it is alone, or aborts. Cray's
+ * PMI and Intel's MPI, which is given Slurm's library, have no descriptor. mpirun's ranks inherit
+ * the variables of the step of its daemons. */
+static const char *find_srun(const struct launcher *launcher, horon_environment_fn get)
+{
+    static const char *const pmi[] = {"PMI_FD", "PMI_PORT", "PMI_CONTROL_PORT", "I_MPI_PMI_LIBRARY",
+                                      NULL};
+    const bool is_slurm = strcmp(launcher->name, "Slurm") == 0;
+    const bool is_pmi = strcmp(launcher->name, "PMI") == 0;
+    if (!is_slurm && !(is_pmi && look(get, "SLURM_STEP_ID")))
+        return NULL;
+    if (look(get, "PMIX_NAMESPACE"))
+        return "pmix";
+    return look_any(get, pmi).value ? "pmi2" : "none";
+}
+
 /* Horovod's, whose address says nothing of where rank 0 is: with it there is no other way. */
 static horon_status_t note_server(struct horon_identity *identity, const struct launcher *launcher,
                                   horon_environment_fn get, struct horon_error *error)
@@ -340,6 +356,7 @@ horon_status_t horon_identity_find(struct horon_identity *identity, int rank, in
         if (launcher)
             status = read_place(&found, launcher, get, error);
         found.source = launcher ? launcher->name : found.source;
+        found.srun = launcher ? find_srun(launcher, get) : NULL;
     } else if (size < 1 || size > HORON_BOOT_SIZE_MAX || rank < 0 || rank >= size) {
         return horon_error_set(error, HORON_ERR_INVALID,
                                "rank %d of size %d: give both, 0 <= rank < size <= %d, or -1 and "

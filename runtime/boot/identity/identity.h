@@ -35,6 +35,7 @@ struct horon_identity {
     bool told;                             /* it has; and the job key, if the user gave none */
     uint64_t job;       /* tells jobs at one address apart, the same on all ranks; 0: not needed */
     const char *source; /* "horonrun", "Slurm", ...; static */
+    const char *srun;   /* as of struct horon_launcher */
     /* "rank 1 from SLURM_PROCID, 4 ranks from SLURM_NTASKS"; "" if the caller or horonrun says so
      */
     char origin[112];

@@ -501,6 +501,42 @@ static void test_identity_jobs_of_slurm_differ(void **state)
     assert_true(a.job != c.job);
 }
 
+/* What an MPI finds in a process of srun's. */
+static void test_identity_way_of_srun_is_noted(void **state)
+{
+#define SRUN "SLURM_PROCID=1", "SLURM_NTASKS=2", "SLURM_JOB_ID=9", "SLURM_NODELIST=a"
+#define PMI "PMI_RANK=1", "PMI_SIZE=2", "PMI_JOBID=9.0", "SLURM_NODELIST=a"
+    const struct {
+        const char *variables[8];
+        const char *srun;
+    } cases[] = {
+        {{SRUN}, "none"},
+        {{SRUN, "PMIX_NAMESPACE=n"}, "pmix"},
+        {{SRUN, "PMI_CONTROL_PORT=1"}, "pmi2"},
+        {{SRUN, "I_MPI_PMI_LIBRARY=libpmi.so"}, "pmi2"},
+        {{PMI, "PMI_FD=7", "SLURM_STEP_ID=0"}, "pmi2"},
+        {{PMI, "SLURM_STEP_ID=0"}, "none"},
+        {{PMI, "PMI_FD=7"}, NULL}, /* of hydra, on one host */
+        {{"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "PMIX_NAMESPACE=n", SRUN}, NULL},
+        {{"HORON_RANK=0", "HORON_SIZE=1", SRUN}, NULL},
+    };
+#undef SRUN
+#undef PMI
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct horon_identity identity;
+        struct horon_error error;
+        print_message("case %zu\n", i);
+        assert_int_equal(ask(cases[i].variables, "", &identity, &error), HORON_OK);
+        if (cases[i].srun)
+            assert_non_null(identity.srun);
+        else
+            assert_null(identity.srun);
+        if (cases[i].srun)
+            assert_string_equal(identity.srun, cases[i].srun);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -511,6 +547,7 @@ int main(void)
         cmocka_unit_test(test_identity_caller_goes_before_environment),
         cmocka_unit_test(test_identity_half_a_caller_is_refused),
         cmocka_unit_test(test_identity_jobs_of_slurm_differ),
+        cmocka_unit_test(test_identity_way_of_srun_is_noted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

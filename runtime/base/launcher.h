@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What started this process: found by boot/identity, and asked for by what begins an MPI. */
+#ifndef HORON_BASE_LAUNCHER_H
+#define HORON_BASE_LAUNCHER_H
+
+struct horon_launcher {
+    const char *name; /* "Open MPI", "Slurm", ...: whose variables said which rank this is; static;
+                         NULL: none */
+    const char *srun; /* what its --mpi is, as far as variables tell: "none", "pmi2" (which stands
+                         for any of PMI's) or "pmix"; static; NULL: no srun started it */
+};
+
+#endif
