@@ -12,7 +12,8 @@
  * submitter waits and drives, and where ranks outnumber cores each such wake takes a core from a
  * rank that works. So the time doubles with each wake in vain, up to LATER_NS. A thread that gives
  * the token back may leave work of others behind. They may wait for it, so for that work the bell
- * always rings after SOON_NS.
+ * always rings after SOON_NS; but for what nobody knows to move before it is looked at, after
+ * LATER_NS.
  *
  * Nothing is lost. If a thread holds the token, it sees a new post before it lets go, or rings for
  * it at once (token.c). If no thread does, the timer is set; `set` says so. A thread that submits
@@ -100,6 +101,11 @@ static void set(struct horon_context *ctx, int wanted, uint32_t ns)
 void horon_late_bell_set(struct horon_context *ctx)
 {
     set(ctx, HORON_LATE_BELL_SOON, SOON_NS);
+}
+
+void horon_late_bell_set_later(struct horon_context *ctx)
+{
+    set(ctx, HORON_LATE_BELL_LATER, LATER_NS);
 }
 
 void horon_context_notify_later(struct horon_context *ctx)

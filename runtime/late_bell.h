@@ -28,6 +28,8 @@ horon_status_t horon_late_bell_begin(struct horon_context *ctx, struct horon_err
 void horon_late_bell_close(struct horon_context *ctx);
 /** The progress thread looks at everything within 50 us. Thread: any. */
 void horon_late_bell_set(struct horon_context *ctx);
+/** Likewise, as late as it may ring. */
+void horon_late_bell_set_later(struct horon_context *ctx);
 /** Like horon_context_notify(), but within a millisecond, and mostly within 50 us: the caller is
  * likely to wait, and so to drive, itself. */
 void horon_context_notify_later(struct horon_context *ctx);

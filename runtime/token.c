@@ -13,8 +13,9 @@
  *
  * A waiter that leaves output behind rings too, even if its own request has ended: others need it.
  * So does one that leaves something in flight, unless the progress thread has said (`minds`) that
- * it wakes by itself, to look for what nobody tells. A waiter rings late, unless it gives up,
- * as a thread that waited for one operation often waits for another.
+ * it wakes by itself, to look for what nobody tells. That is seldom, and a backend that wakes no
+ * thread stands still until then: for one it rings all the same, but later. A waiter rings late,
+ * unless it gives up, as a thread that waited for one operation often waits for another.
  */
 #include "wait.h"
 
@@ -40,6 +41,8 @@
 #define SPINS_PER_LINK_LOOK 8
 /* After so many turns of one driver the progress thread is told to mind what is in flight. */
 #define TURNS_UNMINDED 4096
+/* What wants its next turn later than this waits until the progress thread wakes by itself. */
+#define RUNG_FOR_NS UINT64_C(10000000)
 /* Of all, by a waiter whose request is over. */
 #define LAST_TURNS 4
 /* Of a thread that asks for the token, each a yield. */
@@ -146,6 +149,15 @@ static bool any_left_over(struct horon_context *ctx, bool armed)
     return horon_engine_leaves_work(ctx->engine, !armed);
 }
 
+/* Does something in flight stand still until the progress thread gives it a turn? */
+static bool any_wants_turns(const struct horon_context *ctx)
+{
+    if (horon_engine_in_flight(ctx->engine) == 0 || horon_engine_needs_thread(ctx->engine))
+        return false;
+    const uint64_t pause_ns = horon_engine_interval_ns(ctx->engine);
+    return pause_ns > 0 && pause_ns < RUNG_FOR_NS;
+}
+
 /* Posted to, told of a death or rung while the token was still in hand: the progress thread may
  * have woken for it, found the token taken, and gone back to sleep. For what cannot wait a peer may
  * have rung nobody, as the wake word said that this rank looks. */
@@ -166,18 +178,20 @@ static void let_go(struct horon_context *ctx, bool armed)
     assert(atomic_load_explicit(&ctx->token, memory_order_relaxed) == 1);
     horon_host_sleep(&ctx->host, horon_engine_wants(ctx->engine));
     const bool ring = any_left_over(ctx, armed);
+    const bool ring_later = !ring && !armed && any_wants_turns(ctx);
     const bool owes_ring = horon_host_take_ring(&ctx->host);
     horon_owner_give(&ctx->owner);
     atomic_store_explicit(&ctx->token, 0, memory_order_release);
     atomic_thread_fence(memory_order_seq_cst); /* what follows looks at what came before it */
     if (owes_ring)
         horon_host_ring_sleepers(&ctx->host);
-    if (!ring && !slept_through(ctx))
-        return;
-    if (armed)
+    const bool ring_now = ring || slept_through(ctx);
+    if (ring_now && armed)
         horon_doorbell_ring(ctx->doorbell);
-    else
+    else if (ring_now)
         horon_late_bell_set(ctx);
+    else if (ring_later)
+        horon_late_bell_set_later(ctx);
 }
 
 void horon_token_release(struct horon_context *ctx)

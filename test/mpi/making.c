@@ -13,14 +13,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { RANKS = 3, MEMBERS = 2, COUNT = 1009 };
+enum { RANKS = 3, MEMBERS = 2, COUNT = 1009, LEFT_SUMS = 20 };
 
 static char why[HORON_ERROR_TEXT_BYTES];
 static float data[COUNT], ordered[COUNT];
 static _Atomic int *keeps_sends, *holds_making, *holds_sums, *makes, *direct_sums, *faults,
-    *holds_sums_ms, *looks;
+    *holds_sums_ms, *looks, *lasts;
 
 static void must(bool right, const char *what, const char *text)
 {
@@ -141,6 +142,52 @@ static void wait_long(horon_context_t *ctx)
     *holds_sums_ms = 0;
 }
 
+static void note_end(void *arg, horon_request_t *request, horon_status_t status)
+{
+    must(status == HORON_OK, "sum", horon_request_error(request));
+    *(_Atomic bool *)arg = true;
+}
+
+static double now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
+}
+
+/* A thread that has waited for other operations, and then for nothing, leaves the sum to the
+ * progress thread, which may sleep meanwhile. That one wakes by itself ten times a second. */
+static void leave_sums(horon_context_t *ctx)
+{
+    int soon = 0;
+    horon_descriptor_t barrier = HORON_DESCRIPTOR_INIT;
+    barrier.verb = HORON_BARRIER;
+    barrier.flags = HORON_IN_ORDER;
+    must(horon_run(ctx, &barrier, -1, why, sizeof why) == HORON_OK, "barrier", why);
+    for (int round = 0; round < LEFT_SUMS; round++) {
+        static _Atomic bool ended;
+        horon_request_t *request = NULL;
+        horon_descriptor_t desc = sum_of(data, 0);
+        desc.callback = note_end;
+        desc.callback_arg = (void *)&ended;
+        ended = false;
+        *holds_sums_ms = 60000;
+        must(horon_submit(ctx, &desc, &request) == HORON_OK, "submit", horon_last_error(ctx));
+        usleep(30000); /* until nobody expects any more that it ends at once */
+        *lasts = 1;
+        must(horon_run(ctx, &barrier, -1, why, sizeof why) == HORON_OK, "barrier", why);
+        *lasts = 0;
+        *holds_sums_ms = 0;
+        const double begun = now_ms();
+        while (!ended)
+            usleep(100);
+        soon += now_ms() - begun < 20;
+        end(request);
+    }
+    fprintf(stderr, "%d of %d sums ended soon\n", soon, LEFT_SUMS);
+    must(soon >= LEFT_SUMS / 2, "sums that a waiter leaves", "stand still");
+}
+
 /* That of a set is never made: the set fails, as its sum has a limit. */
 static void leave_making(horon_context_t *ctx)
 {
@@ -178,6 +225,7 @@ int main(int argc, char **argv)
             faults = find("slow_mpi_faults");
             holds_sums_ms = find("slow_mpi_holds_sums_ms");
             looks = find("slow_mpi_looks");
+            lasts = find("slow_mpi_lasts");
             must(*direct_sums == 1, "sums", "are not direct");
             if (leaves)
                 leave_making(ctx);
@@ -185,6 +233,8 @@ int main(int argc, char **argv)
                 make_beside_sum(ctx);
             else if (argc == 2 && strcmp(argv[1], "wait") == 0)
                 wait_long(ctx);
+            else if (argc == 2 && strcmp(argv[1], "leave sums") == 0)
+                leave_sums(ctx);
             else if (argc == 2 && strcmp(argv[1], "gather") == 0)
                 gather_behind_sends(ctx, 0);
             else if (argc == 2 && strcmp(argv[1], "gather in order") == 0)

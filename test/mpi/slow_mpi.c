@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * MPICH's MPI, of which the program, making.c, holds calls: those that
- * make a communicator, until it lets them go, and looks for the end of sums, until one is being
- * made or very many have been in vain, or for a time. It counts these looks, and what must not be:
- * sums on memory of the program's own, which is in its image, beside a thread that makes a
- * communicator. And if it is asked for, a message that is sent is kept, as by a network that takes
- * no more, and goes with a later call.
+ * MPICH's MPI, of which the program, making.c, holds calls: those that make a communicator, until
+ * it lets them go, and looks for the end of sums, until one is being made or very many have been in
+ * vain, or those for the end of the last sum, for a time. If it is asked to, other looks last. It
+ * counts looks, and what must not be: sums on memory of the program's own, which is in its image,
+ * beside a thread that makes a communicator. And if it is asked for, a message that is sent is
+ * kept, as by a network that takes no more, and goes with a later call.
  */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -22,10 +23,11 @@ enum { LOOKS = 1000 };
 
 /* For the program. */
 EXPORT _Atomic int slow_mpi_keeps_sends, slow_mpi_holds_making, slow_mpi_holds_sums, slow_mpi_makes,
-    slow_mpi_direct_sums, slow_mpi_faults, slow_mpi_holds_sums_ms, slow_mpi_looks;
+    slow_mpi_direct_sums, slow_mpi_faults, slow_mpi_holds_sums_ms, slow_mpi_looks, slow_mpi_lasts;
 
-static _Atomic int direct; /* sums in flight on the program's memory */
-static double began;       /* the last of them, in ms */
+static _Atomic int direct;                  /* sums in flight on the program's memory */
+static double began;                        /* the last of them, in ms */
+static MPI_Request last = MPI_REQUEST_NULL; /* that of this one */
 
 static double now_ms(void)
 {
@@ -62,7 +64,10 @@ EXPORT int MPI_Iallreduce(const void *src, void *dst, int count, MPI_Datatype ty
         direct++;
         began = now_ms();
     }
-    return PMPI_Iallreduce(src, dst, count, type, op, comm, request);
+    const int code = PMPI_Iallreduce(src, dst, count, type, op, comm, request);
+    if (is_of_program(dst))
+        last = *request;
+    return code;
 }
 
 /* Of the one message that is kept; `looks` for the end of it come first. */
@@ -107,16 +112,22 @@ EXPORT int MPI_Iprobe(int from, int tag, MPI_Comm comm, int *found, MPI_Status *
 
 EXPORT int MPI_Testall(int count, MPI_Request requests[], int *through, MPI_Status statuses[])
 {
+    static const struct timespec look = {.tv_nsec = 1000000};
     static _Atomic int looks;
+    const bool is_last = last != MPI_REQUEST_NULL && requests[0] == last;
     send_what_is_kept();
     slow_mpi_looks++;
     if ((slow_mpi_holds_sums && direct && !slow_mpi_makes && looks++ < LOOKS) ||
-        (direct && now_ms() - began < slow_mpi_holds_sums_ms)) {
+        (is_last && now_ms() - began < slow_mpi_holds_sums_ms)) {
         *through = 0;
         return MPI_SUCCESS;
     }
     const int code = PMPI_Testall(count, requests, through, statuses);
     if (*through && direct)
         direct--;
+    if (*through && is_last)
+        last = MPI_REQUEST_NULL;
+    if (slow_mpi_lasts && !is_last)
+        nanosleep(&look, NULL);
     return code;
 }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """An MPI that is slow: it works on no memory of the program's while a thread of horon's makes a
-communicator, what it keeps goes out, and it is asked ever less often."""
+communicator, what it keeps goes out, it is asked ever less often, and nothing of it is left."""
 
 import os
 import pathlib
@@ -51,6 +51,10 @@ def test_what_mpi_keeps_of_an_operation_goes_out_while_the_next_one_waits():
 
 def test_a_sum_that_lasts_is_looked_at_ever_less_often():
     run("wait")
+
+
+def test_a_sum_goes_on_when_a_thread_has_waited_for_something_else():
+    run("leave sums")
 
 
 tap.run(dict(vars()))
