@@ -398,18 +398,20 @@ static void see_off_others(struct horon_context *ctx)
         continue;
 }
 
-/* With the token: drives until the run is over, the deadline, or the end of patience. */
-static void drive(struct horon_context *ctx, struct wait *wait, uint64_t deadline_ns)
+/* With the token: drives until the run is over, the deadline, or the end of patience.
+ * @param glances  a turn of all that moves nothing is all */
+static void drive(struct horon_context *ctx, struct wait *wait, uint64_t deadline_ns, bool glances)
 {
     struct horon_patience patience = patience_of_driver(ctx);
     const bool spins = patience.spin_ns > 0;
     uint64_t now;
     assert(wait->requests[0]->context == ctx || wait->requests[0]->nobodys);
-    for (unsigned turn = 1; !is_over(wait); turn++) {
+    for (unsigned turn = glances ? YIELDS_PER_LOOK : 1; !is_over(wait); turn++) {
         bool moved = drive_turn(ctx, wait, turn);
         have_minded(ctx, turn);
-        if (atomic_load_explicit(&ctx->takers, memory_order_relaxed))
+        if ((glances && !moved) || atomic_load_explicit(&ctx->takers, memory_order_relaxed))
             return;
+        glances = false;
         if (moved) {
             patience.since_ns = 0;
             if (turn % TURNS_PER_LOOK == 0 && past(deadline_ns))
@@ -434,7 +436,7 @@ void horon_requests_drive(struct horon_context *ctx, struct horon_request *const
         drive_ordered(ctx, requests[0], deadline_ns);
         return;
     }
-    drive(ctx, &wait, deadline_ns);
+    drive(ctx, &wait, deadline_ns, false);
     if (is_over(&wait))
         see_off_others(ctx);
 }
@@ -516,14 +518,15 @@ static horon_status_t wait_until_over(struct horon_context *ctx, struct wait *wa
     for (;;) {
         const bool alone = needed || atomic_load_explicit(&ctx->calling_back, memory_order_relaxed);
         if ((!slept || alone) && look_on(ctx, wait, deadline)) {
-            drive(ctx, wait, deadline);
+            const bool glances = slept && needed;
+            drive(ctx, wait, deadline, glances);
             if (is_over(wait))
                 see_off_others(ctx);
             bool gave_way = atomic_load_explicit(&ctx->takers, memory_order_relaxed);
             horon_token_release(ctx);
             if (gave_way && !past(deadline))
                 continue;
-            if (!is_over(wait))
+            if (!is_over(wait) && !glances)
                 horon_doorbell_ring(ctx->doorbell); /* this thread gives up: the other takes over */
         }
         if (is_over(wait))

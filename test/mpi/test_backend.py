@@ -259,6 +259,14 @@ def test_a_program_that_ends_mpi_before_it_leaves():
             assert ("failed: MPI was ended by the program" in err) == fails, (steps, err)
 
 
+def test_the_one_thread_that_may_call_mpi_waits_without_a_core():
+    for launch, file in FILES.items():
+        with launch(2, BESIDE_MPI, file, "ijsdlf", **MPI) as job:
+            status, out, err = job.end()
+        job.assert_nothing_left()
+        assert status == 0 and out.count("idle") == 2, (out, err)
+
+
 def test_a_program_that_begins_mpi_for_one_thread_at_a_time():
     """e is MPI_Init_thread(MPI_THREAD_SERIALIZED)."""
     for launch, file in FILES.items():

@@ -3,6 +3,7 @@
  * A rank of horon and of MPI in one process: `beside_mpi LIBRARY STEPS`. A step is a letter, in
  * any order that makes sense: j joins, s sums, l leaves, and J, S, L likewise in a second context;
  * w joins as a rank of MPI_COMM_WORLD; o joins in another thread, which ends;
+ * d sums, too, but rank 0 comes late, and it says if the others did with a small part of a core;
  * x sums by name and in order at once, begun in an order of the rank's; p in a process set of ranks
  * 0 and 1; i, t, e, b and f are MPI_Init, MPI_Init_thread for calls of all threads and of one at a
  * time, MPI_Barrier and MPI_Finalize.
@@ -16,6 +17,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #define WORLD 0x44000000 /* MPI_COMM_WORLD of MPICH's ABI; in Open MPI's it is an object */
 
@@ -75,6 +78,22 @@ static void sum(horon_context_t *ctx)
     if (horon_run(ctx, &desc, -1, why, sizeof why) != HORON_OK)
         stop("sum", why);
     printf("sum %d\n", (int)one);
+}
+
+static double used_s(void)
+{
+    struct timespec used;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return (double)used.tv_sec + (double)used.tv_nsec / 1e9;
+}
+
+static void sum_late(horon_context_t *ctx)
+{
+    const double before = used_s();
+    if (horon_rank(ctx) == 0)
+        sleep(1);
+    sum(ctx);
+    printf("%s\n", used_s() - before < 0.15 ? "idle" : "busy");
 }
 
 static bool has_abi_of_standard(void *library)
@@ -176,10 +195,11 @@ int main(int argc, char **argv)
             init(NULL, NULL);
             break;
         case 't':
-            init_thread(NULL, NULL, multiple[standard], &level);
-            break;
         case 'e':
-            init_thread(NULL, NULL, serialized[standard], &level);
+            init_thread(NULL, NULL, (*step == 't' ? multiple : serialized)[standard], &level);
+            break;
+        case 'd':
+            sum_late(ctx);
             break;
         case 'x':
             sum_both_ways(ctx);
