@@ -506,6 +506,13 @@ static bool has_slept(const struct wait *wait)
     return atomic_load(&wait->requests[0]->state) & HORON_REQUEST_WAITED;
 }
 
+/* Does no other thread drive, so that a waiter looks by itself now and then? @param needed  what is
+ * in flight may be moved by this thread alone */
+static bool is_alone(struct horon_context *ctx, bool needed)
+{
+    return needed || atomic_load_explicit(&ctx->calling_back, memory_order_relaxed);
+}
+
 /* @param wait  not over. @return likewise OK | ERR_TIMEOUT */
 static horon_status_t wait_until_over(struct horon_context *ctx, struct wait *wait,
                                       int64_t timeout_ms)
@@ -516,9 +523,9 @@ static horon_status_t wait_until_over(struct horon_context *ctx, struct wait *wa
     int64_t slice_ms = SLICE_MS;
     const bool needed = horon_engine_needs_thread(ctx->engine);
     for (;;) {
-        const bool alone = needed || atomic_load_explicit(&ctx->calling_back, memory_order_relaxed);
+        const bool alone = is_alone(ctx, needed);
         if ((!slept || alone) && look_on(ctx, wait, deadline)) {
-            const bool glances = slept && needed;
+            const bool glances = slept && alone;
             drive(ctx, wait, deadline, glances);
             if (is_over(wait))
                 see_off_others(ctx);
@@ -526,7 +533,7 @@ static horon_status_t wait_until_over(struct horon_context *ctx, struct wait *wa
             horon_token_release(ctx);
             if (gave_way && !past(deadline))
                 continue;
-            if (!is_over(wait) && !glances)
+            if (!is_over(wait) && !(glances && is_alone(ctx, needed)))
                 horon_doorbell_ring(ctx->doorbell); /* this thread gives up: the other takes over */
         }
         if (is_over(wait))

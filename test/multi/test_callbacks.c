@@ -13,6 +13,8 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -258,6 +260,41 @@ static void test_waits_go_on_while_a_callback_lasts(void **state)
     job_run(3, NULL, use_a_slow_callback, NULL);
 }
 
+static double used_s(void)
+{
+    struct timespec used;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return (double)used.tv_sec + (double)used.tv_nsec / 1e9;
+}
+
+/* Rank 0 comes late, and rank 1 waits for it while its callback lasts: it looks now and then. */
+static void use_a_slow_callback_and_a_late_rank(horon_context_t *ctx, void *arg,
+                                                struct job_report *report)
+{
+    static float slow[1], late[1];
+    static sem_t permission;
+    horon_request_t *req;
+    (void)arg;
+    sem_init(&permission, 0, 0);
+    horon_descriptor_t desc = sum_with("slow", slow, 1, wait_for_permission, &permission);
+    RANK_MUST(horon_submit(ctx, &desc, &req) == HORON_OK);
+    RANK_MUST(horon_wait(req, HORON_HOST_DONE, -1) == HORON_OK);
+    const double before = used_s();
+    if (horon_rank(ctx) == 0)
+        sleep(1);
+    desc = job_sum(NULL, late, 1, HORON_IN_ORDER);
+    RANK_MUST(horon_run(ctx, &desc, -1, NULL, 0) == HORON_OK);
+    RANK_MUST(used_s() - before < 0.12);
+    sem_post(&permission);
+    horon_release(req);
+}
+
+static void test_waits_take_no_core_while_a_callback_lasts(void **state)
+{
+    (void)state;
+    job_run(2, NULL, use_a_slow_callback_and_a_late_rank, NULL);
+}
+
 /* ---- how it ends badly ---------------------------------------------------------------------- */
 
 static void cancel_one(horon_context_t *ctx, void *arg, struct job_report *report)
@@ -323,6 +360,7 @@ int main(void)
         cmocka_unit_test(test_callback_submits_the_next_and_releases_its_own),
         cmocka_unit_test(test_callback_that_waits_is_refused),
         cmocka_unit_test(test_waits_go_on_while_a_callback_lasts),
+        cmocka_unit_test(test_waits_take_no_core_while_a_callback_lasts),
         cmocka_unit_test(test_callback_of_a_cancelled_operation_says_so),
         cmocka_unit_test(test_destroying_a_context_calls_back_what_it_closes),
     };
