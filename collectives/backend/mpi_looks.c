@@ -16,11 +16,11 @@
  * waiter that yields after each look would look half as often. But it lasts no longer than this. */
 #define LOOKS 4
 #define TURN_NS UINT64_C(20000)
-/* How long an operation may take: of no bytes, and for each of them, at 50 MB/s. No more of them
- * are counted: an hour and a half, of two ranks. */
+/* How long an operation may take: of no bytes, and for each of them, at 50 MB/s; but no longer than
+ * a minute, as a rank may hang in it. */
 #define AT_WORK_NS UINT64_C(10000000)
 #define AT_WORK_NS_A_BYTE UINT64_C(20)
-#define BYTES_MAX ((uint64_t)1 << 37)
+#define AT_WORK_NS_MAX UINT64_C(60000000000)
 /* So often it is said to have moved: less than a thread waits before it sleeps. */
 #define MOVES_NS UINT64_C(50000)
 /* From a hand-over to what an idle core may cost; part of the time since it should be through. */
@@ -42,9 +42,10 @@ static horon_status_t look(const struct horon_mpi_channel *channel, struct horon
 
 void horon_mpi_expect(struct horon_mpi_channel *channel, uint64_t elements)
 {
-    const uint64_t most = BYTES_MAX / channel->element_bytes;
+    const uint64_t most = AT_WORK_NS_MAX / AT_WORK_NS_A_BYTE / channel->element_bytes;
     const uint64_t bytes = (elements < most ? elements : most) * channel->element_bytes;
-    channel->looks.work_ns = AT_WORK_NS + AT_WORK_NS_A_BYTE * bytes * (uint64_t)channel->team->size;
+    const uint64_t ns = AT_WORK_NS + AT_WORK_NS_A_BYTE * bytes * (uint64_t)channel->team->size;
+    channel->looks.work_ns = ns < AT_WORK_NS_MAX ? ns : AT_WORK_NS_MAX;
 }
 
 /* The clock is read as seldom as it can be: what is short ends in the first look or soon. */
