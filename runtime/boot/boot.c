@@ -61,9 +61,13 @@ static horon_status_t open_store(struct horon_joining *j, struct horon_error *er
     options.self.hello = horon_hello_of(HORON_ROLE_STORE, j->id.rank, j->id.size);
     options.self.hello.job = j->id.job;
     if (!j->boot->key->given && j->id.rank == 0)
-        HORON_LOG_WARN(j->log, "there is no job key: only loopback addresses are used, and any "
-                               "process of this user could join; set HORON_JOB_KEY or "
-                               "HORON_JOB_KEY_FILE");
+        HORON_LOG_WARN(j->log,
+                       "there is no job key: only loopback addresses are used, and any "
+                       "process of this user could join; set HORON_JOB_KEY or "
+                       "HORON_JOB_KEY_FILE%s",
+                       j->id.unasked ? " (PMIx would tell a fresh one, and is not asked where all "
+                                       "ranks are on one host: that takes tens of milliseconds)"
+                                     : "");
     horon_status_t status = horon_store_open(&options, &j->store, error);
     if (status == HORON_ERR_CONFIG && j->id.host_origin)
         horon_text_add(error->text, sizeof error->text, "", " (the host is from %s)",

@@ -49,6 +49,14 @@ def test_mpirun_ranks_meet():
             job.end_well(size)
 
 
+def test_mpirun_ranks_of_one_host_are_told_why_they_have_no_key():
+    for key in (None, "a key for this test alone"):
+        with mpirun(2, **({"HORON_JOB_KEY": key} if key else {})) as job:
+            status, out, err = job.end()
+        assert status == 0, (out, err)
+        assert err.count("PMIx would tell a fresh one") == (0 if key else 1), err
+
+
 def test_mpirun_ranks_meet_with_a_key():
     with mpirun(2, HORON_JOB_KEY="a key for this test alone") as job:
         job.end_well(2)

@@ -418,6 +418,7 @@ static void test_identity_space_of_the_launcher_is_noted(void **state)
         print_message("case %zu\n", i);
         assert_int_equal(ask(cases[i].variables, "", &identity, &error), HORON_OK);
         assert_ptr_equal(identity.space, cases[i].space);
+        assert_int_equal(identity.unasked, i == 1 || i == 5); /* of PMIx, and on one host */
         assert_int_equal(identity.job != 0, cases[i].named);
         assert_int_equal(ask(cases[i].variables, "tcp://b:3", &identity, &error), HORON_OK);
         assert_null(identity.space);
