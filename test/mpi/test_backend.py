@@ -20,6 +20,7 @@ from results import MPI, VERIFY, check_results  # noqa: E402
 SUM_ONCE = os.environ.get("SUM_ONCE")
 SETS = os.environ.get("SETS")
 MIXED = os.environ.get("MIXED")
+ROUNDING = os.environ.get("ROUNDING")
 PERF = os.environ.get("HORON_TEST_PERF")
 BESIDE_MPI = os.environ.get("BESIDE_MPI")
 LINKED = os.environ.get("LINKED")
@@ -43,6 +44,17 @@ def test_results_are_right_where_the_main_thread_alone_may_call_mpi():
         for mode, size in ("in-order", 3), ("named", 2), ("grouped", 4):
             err = check_results(launch, mode, size, VERIFY_MPI=file, HORON_BACKEND="mpi,native")
             assert err.count("begun by the program") == size, err
+
+
+def test_sums_that_round_are_as_near_as_their_additions_allow():
+    """MPI adds in an order of its own; the whole of the other results are of numbers that do not
+    round."""
+    for launch in FILES:
+        for size in 3, 5:
+            with launch(size, ROUNDING, **MPI) as job:
+                status, out, err = job.end()
+            job.assert_nothing_left()
+            assert status == 0 and out.count("of what it may be wrong") == 8 * size, (out, err)
 
 
 def test_results_in_a_process_set_are_right():
