@@ -108,7 +108,8 @@ static void keep_half(uint16_t *own, const uint16_t *received, size_t count, int
     for (size_t i = 0; i < count; i++) {
         const uint16_t a = own[i], b = received[i];
         const bool goes_before = sign * rank_of(a) < sign * rank_of(b);
-        own[i] = goes_before & !is_nan(a, half) & !is_nan(b, half) ? b : a;
+        const bool compare = !is_nan(a, half) && !is_nan(b, half);
+        own[i] = compare && goes_before ? b : a;
     }
 }
 
