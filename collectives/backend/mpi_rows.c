@@ -9,6 +9,9 @@
 
 #include <string.h>
 
+/* Of a host, where each sends to each in an allgather, too. */
+#define FEW_RANKS 4
+
 static const struct horon_verb_row *row_of(const struct horon_mpi_channel *channel)
 {
     return horon_verb_of(&channel->op->agreed);
@@ -175,11 +178,14 @@ static void copy_out(const struct horon_mpi_channel *channel)
 
 /* ---- runs ------------------------------------------------------------------------------------ */
 
-/* Of all ranks: they know the same. */
+/* Of all ranks: they know the same. A few exchange their runs sooner than MPI's collective does, of
+ * any length: it makes a schedule first. */
 static bool gathers_at_once(const struct horon_mpi_channel *channel)
 {
-    return same_to_all(channel) && row_of(channel)->writes == HORON_RANKS_ALL &&
-           channel->take_at[channel->team->size] <= HORON_MPI_COUNT_MAX;
+    const struct horon_team *team = channel->team;
+    const bool are_few = team->size == 2 || (team->size <= FEW_RANKS && team->host_count == 1);
+    return same_to_all(channel) && row_of(channel)->writes == HORON_RANKS_ALL && !are_few &&
+           channel->take_at[team->size] <= HORON_MPI_COUNT_MAX;
 }
 
 static horon_status_t gather_at_once(struct horon_mpi_channel *channel, struct horon_error *error)

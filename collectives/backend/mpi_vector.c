@@ -6,11 +6,16 @@
  * What reduces has four steps: inputs are scaled (to `work`), MPI combines them, the whole is
  * divided, and scaled again. An average of float16 is divided by a power of two first, so that no
  * partial sum overflows. MPI may combine in any order: sums of floats differ in their last bits
- * from those of the canonical tree, and from run to run.
+ * from those of the canonical tree, and from run to run. Two ranks exchange messages instead.
  */
 #include "backend/mpi_state.h"
 
 #include <string.h>
+
+/* Up to so many bytes two ranks exchange by messages. MPI cuts longer copies into pieces of which
+ * one rank reads while the other writes the next; of what is combined it has no such way. */
+#define EXCHANGE_BYTES_COPIED ((uint64_t)1 << 20)
+#define EXCHANGE_BYTES_COMBINED ((uint64_t)64 << 20)
 
 static bool is_mine(const struct horon_mpi_channel *channel, enum horon_ranks ranks)
 {
@@ -30,6 +35,13 @@ static bool writes(const struct horon_mpi_channel *channel)
 static bool reduces(const struct horon_mpi_channel *channel)
 {
     return horon_verb_reduces(horon_verb_of(&channel->op->agreed));
+}
+
+/* What combines two. */
+static horon_redop_t redop_of(const struct horon_mpi_channel *channel)
+{
+    const horon_redop_t redop = (horon_redop_t)channel->op->agreed.redop;
+    return redop == HORON_AVERAGE ? HORON_SUM : redop;
 }
 
 static bool is_cut(const struct horon_mpi_channel *channel)
@@ -108,6 +120,58 @@ static void copy_out(const struct horon_mpi_channel *channel)
     }
 }
 
+/* ---- between two ranks ----------------------------------------------------------------------- */
+
+/* A message each way, or one, and this rank combines: MPI's collectives make a schedule first, and
+ * combine more slowly. Both ranks know it from what is agreed. */
+static bool is_exchange(const struct horon_mpi_channel *channel)
+{
+    const uint64_t most = reduces(channel) ? EXCHANGE_BYTES_COMBINED : EXCHANGE_BYTES_COPIED;
+    return channel->team->size == 2 && !is_cut(channel) &&
+           channel->op->count <= most / channel->element_bytes;
+}
+
+/* Root has what it gives to all. */
+static bool gives(const struct horon_mpi_channel *channel, int from, int to)
+{
+    const struct horon_verb_row *row = horon_verb_of(&channel->op->agreed);
+    const int root = channel->op->agreed.root;
+    return horon_ranks_include(row->reads, root, from) &&
+           horon_ranks_include(row->writes, root, to) && (reduces(channel) || to != root);
+}
+
+static horon_status_t launch_exchange(struct horon_mpi_channel *channel, struct horon_error *error)
+{
+    const struct horon_mpi_calls *mpi = horon_mpi_calls_of(channel);
+    const int rank = channel->team->rank, other = 1 - rank, count = (int)channel->op->count;
+    horon_status_t status = HORON_OK;
+    channel->at = channel->op->count;
+    if (gives(channel, other, rank))
+        status = horon_mpi_launched(
+            channel, "MPI_Irecv",
+            mpi->irecv(reduces(channel) ? channel->scratch.at : channel->out, count, channel->type,
+                       other, 0, channel->comm, horon_mpi_request(channel)),
+            error);
+    if (status == HORON_OK && gives(channel, rank, other))
+        status = horon_mpi_launched(channel, "MPI_Isend",
+                                    mpi->isend(channel->in, count, channel->type, other, 0,
+                                               channel->comm, horon_mpi_request(channel)),
+                                    error);
+    return status;
+}
+
+/* In the order of ranks: the tree of two. */
+static void combine(const struct horon_mpi_channel *channel)
+{
+    const struct horon_operation *op = channel->op;
+    const void *const in[] = {channel->in, channel->scratch.at};
+    const int rank = channel->team->rank;
+    horon_reduce_combine((horon_dtype_t)op->agreed.dtype, redop_of(channel), in[rank], in[1 - rank],
+                         channel->out, (size_t)op->count);
+}
+
+/* ---- where it lies --------------------------------------------------------------------------- */
+
 /* Of a copy MPI makes the result in the same place. But a share gets memory of its own: MPICH 4.0
  * copies between the two where they overlap, and stops. */
 static horon_status_t place_copy(struct horon_mpi_channel *channel,
@@ -163,10 +227,8 @@ static horon_status_t launch_bcast(struct horon_mpi_channel *channel, char *at, 
 
 static horon_mpi_handle op_of(const struct horon_mpi_channel *channel)
 {
-    const struct horon_signature *agreed = &channel->op->agreed;
-    const horon_redop_t redop =
-        agreed->redop == HORON_AVERAGE ? HORON_SUM : (horon_redop_t)agreed->redop;
-    return horon_mpi_op(channel->context->library, (horon_dtype_t)agreed->dtype, redop);
+    return horon_mpi_op(channel->context->library, (horon_dtype_t)channel->op->agreed.dtype,
+                        redop_of(channel));
 }
 
 /* @param root  -1: all get it */
@@ -257,15 +319,23 @@ horon_status_t horon_mpi_go_on_with_vector(struct horon_mpi_channel *channel,
     assert(channel->flying == 0);
     if (channel->step == HORON_MPI_BEGUN) {
         status = place(channel, error);
+        if (status == HORON_OK && is_exchange(channel) && reduces(channel))
+            status = horon_mpi_make_room(&channel->scratch, channel->op->count,
+                                         channel->element_bytes, error);
         if (status != HORON_OK)
             return status;
         horon_mpi_move(channel, HORON_MPI_PIECE);
     }
     if (channel->at < channel->op->count) {
-        status = is_cut(channel) ? launch_cut(channel, error) : launch_piece(channel, error);
+        status = is_exchange(channel) ? launch_exchange(channel, error)
+                 : is_cut(channel)    ? launch_cut(channel, error)
+                                      : launch_piece(channel, error);
         return status == HORON_OK ? HORON_IN_PROGRESS : status;
     }
-    if (writes(channel) && channel->op->count)
+    if (writes(channel) && channel->op->count) {
+        if (is_exchange(channel) && reduces(channel))
+            combine(channel);
         copy_out(channel);
+    }
     return HORON_OK;
 }
