@@ -2,10 +2,11 @@
 /*
  * MPICH's MPI, of which the program, making.c, holds calls: those that make a communicator, until
  * it lets them go, and looks for the end of sums, until one is being made or very many have been in
- * vain, or those for the end of the last sum, for a time. If it is asked to, other looks last. It
- * counts looks, and what must not be: sums on memory of the program's own, which is in its image,
- * beside a thread that makes a communicator. And if it is asked for, a message that is sent is
- * kept, as by a network that takes no more, and goes with a later call.
+ * vain, or those for the end of the last sum, for a time, or those for the end of all else, until
+ * that sum has begun and the progress thread sleeps. It counts looks, and what must not be: sums on
+ * memory of the program's own, which is in its image, beside a thread that makes a communicator.
+ * And if it is asked for, a message that is sent is kept, as by a network that takes no more, and
+ * goes with a later call.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -23,7 +24,8 @@ enum { LOOKS = 1000 };
 
 /* For the program. */
 EXPORT _Atomic int slow_mpi_keeps_sends, slow_mpi_holds_making, slow_mpi_holds_sums, slow_mpi_makes,
-    slow_mpi_direct_sums, slow_mpi_faults, slow_mpi_holds_sums_ms, slow_mpi_looks, slow_mpi_lasts;
+    slow_mpi_direct_sums, slow_mpi_faults, slow_mpi_holds_sums_ms, slow_mpi_looks,
+    slow_mpi_holds_others, slow_mpi_sleeps;
 
 static _Atomic int direct;                  /* sums in flight on the program's memory */
 static double began;                        /* the last of them, in ms */
@@ -112,13 +114,13 @@ EXPORT int MPI_Iprobe(int from, int tag, MPI_Comm comm, int *found, MPI_Status *
 
 EXPORT int MPI_Testall(int count, MPI_Request requests[], int *through, MPI_Status statuses[])
 {
-    static const struct timespec look = {.tv_nsec = 1000000};
     static _Atomic int looks;
     const bool is_last = last != MPI_REQUEST_NULL && requests[0] == last;
     send_what_is_kept();
     slow_mpi_looks++;
     if ((slow_mpi_holds_sums && direct && !slow_mpi_makes && looks++ < LOOKS) ||
-        (is_last && now_ms() - began < slow_mpi_holds_sums_ms)) {
+        (is_last && now_ms() - began < slow_mpi_holds_sums_ms) ||
+        (!is_last && slow_mpi_holds_others && !(slow_mpi_sleeps && last != MPI_REQUEST_NULL))) {
         *through = 0;
         return MPI_SUCCESS;
     }
@@ -127,7 +129,5 @@ EXPORT int MPI_Testall(int count, MPI_Request requests[], int *through, MPI_Stat
         direct--;
     if (*through && is_last)
         last = MPI_REQUEST_NULL;
-    if (slow_mpi_lasts && !is_last)
-        nanosleep(&look, NULL);
     return code;
 }

@@ -18,10 +18,10 @@ ENV = {"HORON_BACKEND": "mpi,native", "HORON_LOG_LEVEL": "warn", "HORON_STALL_WA
 FAULTS = " sums on this memory beside a thread that makes a communicator\n"
 
 
-def run(case, finalizes=True):
+def run(case, finalizes=True, **env):
     """@param finalizes  else hydra kills the last ones to leave, which have said all by then"""
     file = tap.need(SLOW_MPI_LIBRARY, "not built (Debian: libmpich-dev), or with a sanitizer")
-    with launchers.hydra(3, MAKING, case, **ENV, HORON_MPI_LIBRARY=file) as job:
+    with launchers.hydra(3, MAKING, case, **ENV, **env, HORON_MPI_LIBRARY=file) as job:
         status, out, err = job.end()
     job.assert_nothing_left()
     assert status == 0 or not finalizes, (out, err)
@@ -54,7 +54,8 @@ def test_a_sum_that_lasts_is_looked_at_ever_less_often():
 
 
 def test_a_sum_goes_on_when_a_thread_has_waited_for_something_else():
-    run("leave sums")
+    """It waits until the program lets it go on, however long that takes."""
+    run("leave sums", HORON_YIELD_US="10000000")
 
 
 tap.run(dict(vars()))
