@@ -4,6 +4,7 @@
  * nothing of horon's in hand, able to submit and to release.
  */
 #undef NDEBUG
+#include "idle_waits.h"
 #include "multi/job.h"
 
 #include <pthread.h>
@@ -234,23 +235,42 @@ static void wait_for_permission(void *arg, horon_request_t *req, horon_status_t 
     sem_wait((sem_t *)arg);
 }
 
+/* What a slow callback works on; it may look at it after the return. */
+struct slow {
+    float data[1];
+    sem_t permission;
+    horon_request_t *request;
+};
+
+/* @return the status of an operation that has ended, and whose callback lasts from now on */
+static horon_status_t begin_slow_callback(horon_context_t *ctx, struct slow *slow)
+{
+    sem_init(&slow->permission, 0, 0);
+    const horon_descriptor_t desc =
+        sum_with("slow", slow->data, 1, wait_for_permission, &slow->permission);
+    const horon_status_t status = horon_submit(ctx, &desc, &slow->request);
+    return status == HORON_OK ? horon_wait(slow->request, HORON_HOST_DONE, -1) : status;
+}
+
+static void end_slow_callback(struct slow *slow)
+{
+    sem_post(&slow->permission);
+    horon_release(slow->request);
+}
+
 /* A callback that lasts must not keep others from waiting: it holds nothing of horon's. */
 static void use_a_slow_callback(horon_context_t *ctx, void *arg, struct job_report *report)
 {
-    static float slow[1], quick[1];
-    static sem_t permission; /* the callback may look at it after the return */
-    horon_request_t *req;
+    static float quick[1];
+    static struct slow slow;
     (void)arg;
-    sem_init(&permission, 0, 0);
-    horon_descriptor_t desc = sum_with("slow", slow, 1, wait_for_permission, &permission);
-    RANK_MUST(horon_submit(ctx, &desc, &req) == HORON_OK);
-    RANK_MUST(horon_wait(req, HORON_HOST_DONE, -1) == HORON_OK);
+    RANK_MUST(begin_slow_callback(ctx, &slow) == HORON_OK);
     for (int i = 0; i < 20; i++) {
-        desc = job_sum(i % 2 ? "quick" : NULL, quick, 1, i % 2 ? 0 : HORON_IN_ORDER);
+        const horon_descriptor_t desc =
+            job_sum(i % 2 ? "quick" : NULL, quick, 1, i % 2 ? 0 : HORON_IN_ORDER);
         RANK_MUST(horon_run(ctx, &desc, -1, NULL, 0) == HORON_OK);
     }
-    sem_post(&permission);
-    horon_release(req);
+    end_slow_callback(&slow);
 }
 
 static void test_waits_go_on_while_a_callback_lasts(void **state)
@@ -260,39 +280,43 @@ static void test_waits_go_on_while_a_callback_lasts(void **state)
     job_run(3, NULL, use_a_slow_callback, NULL);
 }
 
-static double used_s(void)
+enum { IDLE_WAITS = 50, DEADLINE_S = 30 }; /* which only a failure reaches */
+
+static void post(void *semaphore)
 {
-    struct timespec used;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
-    return (double)used.tv_sec + (double)used.tv_nsec / 1e9;
+    sem_post(semaphore);
 }
 
-/* Rank 0 comes late, and rank 1 waits for it while its callback lasts: it looks now and then. */
+/* Rank 1 waits for rank 0 while its callback lasts, and rank 0 comes once that has been idle. */
 static void use_a_slow_callback_and_a_late_rank(horon_context_t *ctx, void *arg,
                                                 struct job_report *report)
 {
-    static float slow[1], late[1];
-    static sem_t permission;
-    horon_request_t *req;
-    (void)arg;
-    sem_init(&permission, 0, 0);
-    horon_descriptor_t desc = sum_with("slow", slow, 1, wait_for_permission, &permission);
-    RANK_MUST(horon_submit(ctx, &desc, &req) == HORON_OK);
-    RANK_MUST(horon_wait(req, HORON_HOST_DONE, -1) == HORON_OK);
-    const double before = used_s();
-    if (horon_rank(ctx) == 0)
-        sleep(1);
-    desc = job_sum(NULL, late, 1, HORON_IN_ORDER);
+    static float late[1];
+    static struct slow slow;
+    sem_t *idle = arg;
+    struct timespec deadline;
+    RANK_MUST(begin_slow_callback(ctx, &slow) == HORON_OK);
+    clock_gettime(CLOCK_REALTIME, &deadline);
+    deadline.tv_sec += DEADLINE_S;
+    if (horon_rank(ctx) == 1)
+        idle_waits_count(IDLE_WAITS, post, idle);
+    else
+        RANK_MUST(sem_timedwait(idle, &deadline) == 0);
+    const horon_descriptor_t desc = job_sum(NULL, late, 1, HORON_IN_ORDER);
     RANK_MUST(horon_run(ctx, &desc, -1, NULL, 0) == HORON_OK);
-    RANK_MUST(used_s() - before < 0.12);
-    sem_post(&permission);
-    horon_release(req);
+    end_slow_callback(&slow);
 }
 
 static void test_waits_take_no_core_while_a_callback_lasts(void **state)
 {
+    static const char *const settings[] = {"SPIN_US=0", NULL};
     (void)state;
-    job_run(2, NULL, use_a_slow_callback_and_a_late_rank, NULL);
+    sem_t *idle =
+        mmap(NULL, sizeof *idle, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(idle, MAP_FAILED);
+    assert_int_equal(sem_init(idle, 1, 0), 0);
+    job_run(2, settings, use_a_slow_callback_and_a_late_rank, idle);
+    munmap(idle, sizeof *idle);
 }
 
 /* ---- how it ends badly ---------------------------------------------------------------------- */

@@ -3,11 +3,13 @@
  * A rank of horon and of MPI in one process: `beside_mpi LIBRARY STEPS`. A step is a letter, in
  * any order that makes sense: j joins, s sums, l leaves, and J, S, L likewise in a second context;
  * w joins as a rank of MPI_COMM_WORLD; o joins in another thread, which ends;
- * d sums, too, but rank 0 comes late, and it says if the others did with a small part of a core;
+ * d sums, too, but rank 0 comes when the others have long waited for it, and were idle;
  * x sums by name and in order at once, begun in an order of the rank's; p in a process set of ranks
  * 0 and 1; i, t, e, b and f are MPI_Init, MPI_Init_thread for calls of all threads and of one at a
  * time, MPI_Barrier and MPI_Finalize.
  */
+#include "idle_waits.h"
+
 #include <horon/horon.h>
 
 #include <dlfcn.h>
@@ -17,8 +19,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
+
+enum { IDLE_WAITS = 50 };
 
 #define WORLD 0x44000000 /* MPI_COMM_WORLD of MPICH's ABI; in Open MPI's it is an object */
 
@@ -80,20 +82,26 @@ static void sum(horon_context_t *ctx)
     printf("sum %d\n", (int)one);
 }
 
-static double used_s(void)
+/* MPI_Barrier, in which rank 0 waits for the others. */
+struct meeting {
+    int (*barrier)(uintptr_t);
+    uintptr_t world;
+};
+
+static void meet(void *arg)
 {
-    struct timespec used;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
-    return (double)used.tv_sec + (double)used.tv_nsec / 1e9;
+    const struct meeting *meeting = arg;
+    meeting->barrier(meeting->world);
 }
 
-static void sum_late(horon_context_t *ctx)
+/* The thread that waits is the one that may call MPI. */
+static void sum_late(horon_context_t *ctx, struct meeting *meeting)
 {
-    const double before = used_s();
-    if (horon_rank(ctx) == 0)
-        sleep(1);
+    if (horon_rank(ctx) > 0)
+        idle_waits_count(IDLE_WAITS, meet, meeting);
+    else
+        meet(meeting);
     sum(ctx);
-    printf("%s\n", used_s() - before < 0.15 ? "idle" : "busy");
 }
 
 static bool has_abi_of_standard(void *library)
@@ -199,7 +207,7 @@ int main(int argc, char **argv)
             init_thread(NULL, NULL, (*step == 't' ? multiple : serialized)[standard], &level);
             break;
         case 'd':
-            sum_late(ctx);
+            sum_late(ctx, &(struct meeting){barrier, world});
             break;
         case 'x':
             sum_both_ways(ctx);
