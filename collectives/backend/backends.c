@@ -60,6 +60,11 @@ static horon_status_t refuse_order(const struct horon_backend *const *tables, si
         (int)bytes, word, known);
 }
 
+const char *horon_backends_order_among_gloo(const char *setting)
+{
+    return strcmp(setting, horon_backend_native.name) == 0 ? NULL : setting;
+}
+
 /* Without those that are usable everywhere a job could not even agree on what else it uses. */
 horon_status_t horon_backends_order(struct horon_backends *backends,
                                     const struct horon_backend *const *tables, size_t count,

@@ -20,6 +20,10 @@ struct horon_backends {
     struct horon_backend_context *contexts[HORON_BACKENDS_MAX]; /* NULL: it could not be opened */
 };
 
+/** The order of the one that there is among Gloo's ranks, for the functions below. The setting's
+ * default names what is not there, and stands for nothing said.
+ * @param setting the setting BACKEND. @return it, or NULL */
+const char *horon_backends_order_among_gloo(const char *setting);
 /** Puts those that are wanted in their order; none is opened. The arguments are as below.
  * @return OK | ERR_CONFIG */
 horon_status_t horon_backends_order(struct horon_backends *backends,

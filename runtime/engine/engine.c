@@ -125,7 +125,7 @@ static horon_status_t open_backends(struct horon_engine *engine, struct horon_er
     const struct horon_engine_options *options = &engine->options;
     const char *order = options->config->backend;
     const struct horon_backend_settings settings = {
-        .order = options->gloo_era && strcmp(order, "native") == 0 ? NULL : order,
+        .order = options->gloo_era ? horon_backends_order_among_gloo(order) : order,
         .mpi_library = options->config->mpi_library,
         .mpi_serialized = options->config->mpi_serialized != 0,
         .launcher = options->launcher,

@@ -34,9 +34,10 @@ static bool order(const struct horon_config *config, struct horon_backends *back
                   struct horon_error *error)
 {
     const bool gloo = config->gloo_store[0];
-    const bool unsaid = gloo && strcmp(config->backend, "native") == 0;
+    const char *setting = config->backend;
     return horon_backends_order(backends, gloo ? horon_backends_among_gloo : horon_backends,
-                                gloo ? 1 : horon_backend_count, unsaid ? NULL : config->backend,
+                                gloo ? 1 : horon_backend_count,
+                                gloo ? horon_backends_order_among_gloo(setting) : setting,
                                 error) == HORON_OK;
 }
 

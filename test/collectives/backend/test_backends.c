@@ -123,6 +123,23 @@ static void test_backends_that_are_bound_need_the_thread_that_opened_them(void *
     }
 }
 
+/* The one that there is has no other name that the default could mean. */
+static void test_backends_among_gloo_take_the_default_for_nothing_said(void **state)
+{
+    struct horon_backends backends;
+    struct horon_error error;
+    (void)state;
+    assert_null(horon_backends_order_among_gloo("native"));
+    const char *const others[] = {"gloo", "native,mpi", "mpi", ""};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        const char *order = horon_backends_order_among_gloo(others[i]);
+        assert_ptr_equal(order, others[i]);
+        assert_int_equal(
+            horon_backends_order(&backends, horon_backends_among_gloo, 1, order, &error),
+            i == 0 ? HORON_OK : HORON_ERR_CONFIG);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -130,6 +147,7 @@ int main(void)
         cmocka_unit_test(test_backends_that_are_none_are_refused_by_name),
         cmocka_unit_test(test_backends_that_were_asked_for_and_are_absent_are_warned_of),
         cmocka_unit_test(test_backends_that_are_bound_need_the_thread_that_opened_them),
+        cmocka_unit_test(test_backends_among_gloo_take_the_default_for_nothing_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
