@@ -158,6 +158,15 @@ def mpirun_of_mpich(np, program):
     return [launcher, "-np", str(np), "-bind-to", "none", *program]
 
 
+def leave_out(names, launchers):
+    """Takes those names from a list whose program is not installed, and says so.
+    @launchers  name: (its program, and Debian's package of that)"""
+    for name, (program, package) in launchers.items():
+        if name in names and shutil.which(program) is None:
+            names.remove(name)
+            print(f"without {name}: {program} is not installed (Debian: {package})")
+
+
 def cores():
     return len(os.sched_getaffinity(0))
 

@@ -94,6 +94,15 @@ def test_harness_missing_program_is_named():
     assert "test_nothing" in refused(harness.find_test, "test_nothing", str(HERE))
 
 
+def test_harness_what_has_no_program_is_left_out_and_named():
+    names, told = ["a", "b"], io.StringIO()
+    launchers = {"a": ("no-such-program", "nothing"), "b": ("sh", "dash"), "c": ("none", "none")}
+    with contextlib.redirect_stdout(told):
+        harness.leave_out(names, launchers)
+    assert names == ["b"]
+    assert told.getvalue() == "without a: no-such-program is not installed (Debian: nothing)\n"
+
+
 def test_harness_json_is_found_behind_a_launchers_prefix():
     text = '[0]<stdout>:{"a": 1}\nnoise { not json\n{"a": 2}\n'
     assert harness.json_lines(text) == [{"a": 1}, {"a": 2}]
