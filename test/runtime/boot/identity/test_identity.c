@@ -35,6 +35,15 @@ static horon_status_t ask(const char *const *variables, const char *store,
     return horon_identity_find(identity, -1, -1, store, find, error);
 }
 
+/* In a row of a table of cases. */
+static void expect_found(size_t row, const char *const *variables, const char *store,
+                         struct horon_identity *identity_out)
+{
+    struct horon_error error;
+    print_message("case %zu\n", row);
+    assert_int_equal(ask(variables, store, identity_out, &error), HORON_OK);
+}
+
 struct good {
     const char *variables[VARIABLES_MAX];
     const char *row; /* STORE */
@@ -414,13 +423,11 @@ static void test_identity_space_of_the_launcher_is_noted(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct horon_identity identity;
-        struct horon_error error;
-        print_message("case %zu\n", i);
-        assert_int_equal(ask(cases[i].variables, "", &identity, &error), HORON_OK);
+        expect_found(i, cases[i].variables, "", &identity);
         assert_ptr_equal(identity.space, cases[i].space);
         assert_int_equal(identity.unasked, i == 1 || i == 5); /* of PMIx, and on one host */
         assert_int_equal(identity.job != 0, cases[i].named);
-        assert_int_equal(ask(cases[i].variables, "tcp://b:3", &identity, &error), HORON_OK);
+        expect_found(i, cases[i].variables, "tcp://b:3", &identity);
         assert_null(identity.space);
     }
 }
@@ -526,9 +533,7 @@ static void test_identity_way_of_srun_is_noted(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct horon_identity identity;
-        struct horon_error error;
-        print_message("case %zu\n", i);
-        assert_int_equal(ask(cases[i].variables, "", &identity, &error), HORON_OK);
+        expect_found(i, cases[i].variables, "", &identity);
         if (cases[i].srun)
             assert_non_null(identity.srun);
         else
