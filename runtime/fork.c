@@ -6,9 +6,9 @@
  * named error. A context stands in the list before it has its first socket: another thread may fork
  * while it joins, for as long as that takes.
  *
- * fork() knows no handle, so this needs a list of the process: the only process-wide state of
- * horon. It is guarded by `lock`, which is held across the fork so that the child sees a whole
- * list.
+ * fork() knows no handle, so this needs a list of the process, as little else does (the stores of
+ * boot/gloo/hash_store.c, and the MPI library). It is guarded by `lock`, which is held across the
+ * fork so that the child sees a whole list.
  */
 #include "context_state.h"
 

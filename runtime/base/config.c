@@ -50,8 +50,9 @@ static const struct horon_config_row rows[] = {
      .dflt = "",
      .doc = "Joins ranks that speak Gloo, which find each other there: file:DIR (Gloo's "
             "FileStore), c10d-file:PATH (torch's), tcp://HOST:PORT (torch's TCPStore, which rank 0 "
-            "serves if nothing does), http://HOST:PORT/SCOPE (Horovod's). Nobody proves anything "
-            "on such connections."},
+            "serves if nothing does), http://HOST:PORT/SCOPE (Horovod's), hash:NAME (in one "
+            "process, whose threads are all the ranks). Nobody proves anything on such "
+            "connections."},
     {.name = "GLOO_PREFIX",
      .type = HORON_CONFIG_TEXT,
      .offset = AT(gloo_prefix),

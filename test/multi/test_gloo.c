@@ -57,15 +57,29 @@ static void *rank_thread(void *arg)
     return NULL;
 }
 
+static void start_one(struct rank *rank, const char *at, const char *const *settings)
+{
+    rank->settings[0] = at;
+    for (int s = 0; settings[s]; s++)
+        rank->settings[s + 1] = settings[s];
+    assert(!pthread_create(&rank->thread, NULL, rank_thread, rank));
+}
+
 static void start_logged(struct rank *ranks, int present, int size, void (*run)(struct rank *rank),
                          const char *const *settings, horon_log_fn_t log)
 {
     for (int i = 0; i < present; i++) {
         ranks[i] = (struct rank){.rank = i, .size = size, .run = run, .log = i == 0 ? log : NULL};
-        ranks[i].settings[0] = store;
-        for (int s = 0; settings[s]; s++)
-            ranks[i].settings[s + 1] = settings[s];
-        assert(!pthread_create(&ranks[i].thread, NULL, rank_thread, &ranks[i]));
+        start_one(&ranks[i], store, settings);
+    }
+}
+
+static void start_in(const char *at, struct rank *ranks, int size, void (*run)(struct rank *rank),
+                     const char *const *settings)
+{
+    for (int i = 0; i < size; i++) {
+        ranks[i] = (struct rank){.rank = i, .size = size, .run = run};
+        start_one(&ranks[i], at, settings);
     }
 }
 
@@ -187,6 +201,24 @@ static void test_gloo_store_prefix_era_and_native_make_a_job(void **state)
     }
 }
 
+/* What stays behind a job would keep the next one of its name from starting. */
+static void test_gloo_threads_meet_in_memory_by_name(void **state)
+{
+    static const char *const settings[] = {"GLOO_PREFIX=p", NULL};
+    struct rank ranks[2][RANKS_MAX];
+    (void)state;
+    for (int round = 0; round < 2; round++) {
+        for (int job = 0; job < 2; job++) {
+            start_in(job ? "GLOO_STORE=hash:one" : "GLOO_STORE=hash:other", ranks[job], RANKS_MAX,
+                     add_up, settings);
+        }
+        for (int job = 0; job < 2; job++) {
+            end(ranks[job], RANKS_MAX);
+            expect_created(ranks[job], RANKS_MAX);
+        }
+    }
+}
+
 /* A rank joins a job of its own first, as rank 0 of it. */
 static void test_gloo_ranks_write_timelines_of_their_own(void **state)
 {
@@ -294,6 +326,40 @@ static void run_pair(void (*run)(struct rank *rank), const char *prefix)
     struct rank ranks[2];
     assert(!pthread_barrier_init(&have_met, NULL, 2));
     start(ranks, 2, 2, run, settings);
+    end(ranks, 2);
+    pthread_barrier_destroy(&have_met);
+    expect_created(ranks, 2);
+}
+
+static void stay(struct rank *rank)
+{
+    add_up(rank);
+    meet();
+    meet();
+}
+
+static void expect_refused(const char *at, int number, int size, const char *why)
+{
+    struct rank rank = {.rank = number, .size = size, .run = add_up};
+    start_one(&rank, at, (const char *const[]){NULL});
+    end(&rank, 1);
+    assert_int_equal(rank.created, HORON_ERR_CONFIG);
+    if (!strstr(rank.why, why))
+        fail_msg("%s", rank.why);
+}
+
+static void test_gloo_another_job_of_a_name_in_memory_is_refused(void **state)
+{
+    static const char *const settings[] = {NULL}, *const at = "GLOO_STORE=hash:taken";
+    struct rank ranks[2];
+    (void)state;
+    assert(!pthread_barrier_init(&have_met, NULL, 3));
+    start_in(at, ranks, 2, stay, settings);
+    meet();
+    expect_refused("GLOO_STORE=hash:", 0, 2, "the Gloo store hash: has no name");
+    expect_refused(at, 2, 3, "is of a job of 2 ranks");
+    expect_refused(at, 0, 2, "another job needs another name");
+    meet();
     end(ranks, 2);
     pthread_barrier_destroy(&have_met);
     expect_created(ranks, 2);
@@ -510,6 +576,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gloo_store_prefix_era_and_native_make_a_job),
+        cmocka_unit_test(test_gloo_threads_meet_in_memory_by_name),
+        cmocka_unit_test(test_gloo_another_job_of_a_name_in_memory_is_refused),
         cmocka_unit_test(test_gloo_ranks_write_timelines_of_their_own),
         cmocka_unit_test(test_gloo_what_needs_agreement_is_refused),
         cmocka_unit_test(test_gloo_ranks_that_lack_are_named),

@@ -79,10 +79,9 @@ static const struct scheme {
     horon_status_t (*open)(const char *at, const struct horon_gloo_store_options *options,
                            struct horon_gloo_store **store_out, struct horon_error *error);
 } schemes[] = {
-    {"file:", horon_gloo_file_store_open},
-    {"c10d-file:", horon_gloo_c10d_file_store_open},
-    {"tcp://", horon_gloo_c10d_tcp_store_open},
-    {"http://", horon_gloo_http_store_open},
+    {"file:", horon_gloo_file_store_open},      {"c10d-file:", horon_gloo_c10d_file_store_open},
+    {"tcp://", horon_gloo_c10d_tcp_store_open}, {"http://", horon_gloo_http_store_open},
+    {"hash:", horon_gloo_hash_store_open},
 };
 
 static const struct scheme *scheme_of(const char *url)

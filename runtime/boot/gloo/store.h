@@ -72,7 +72,10 @@ struct horon_gloo_store_options {
     /* file:DIR         Gloo's FileStore: a file a key in the directory
      * c10d-file:PATH   torch's FileStore: one file
      * tcp://HOST:PORT  torch's TCPStore; counts this rank among those that torch's rank 0 awaits
-     * http://HOST:PORT[/SCOPE]  Horovod's rendezvous server; a scope is the prefix */
+     * http://HOST:PORT[/SCOPE]  Horovod's rendezvous server; a scope is the prefix
+     * hash:NAME        as Gloo's HashStore: in this process, for a job of threads of it alone. Name
+     *                  and prefix are the job, for as long as any of its ranks has its store: of
+     *                  another size, or a rank that was there, is refused */
     const char *url;
     const char *prefix; /* as of horon_gloo_store_nest() */
     int rank, size;
@@ -84,8 +87,9 @@ struct horon_gloo_store_options {
 
 /**
  * Opens the store that the url says.
- * @return OK | ERR_CONFIG, the url is none of those | ERR_TIMEOUT, no server | ERR_CANCELLED |
- *         ERR_SYSTEM, no such directory, or the address cannot be served | ERR_PROTO | ERR_MEMORY
+ * @return OK | ERR_CONFIG, the url is none of those, or is refused | ERR_TIMEOUT, no server |
+ * ERR_CANCELLED | ERR_SYSTEM, no such directory, or the address cannot be served | ERR_PROTO |
+ * ERR_MEMORY
  */
 horon_status_t horon_gloo_store_open(const struct horon_gloo_store_options *options,
                                      struct horon_gloo_store **store_out,
@@ -95,7 +99,7 @@ horon_status_t horon_gloo_store_open(const struct horon_gloo_store_options *opti
 horon_status_t horon_gloo_value_copy(struct horon_gloo_value *value_out, const void *bytes,
                                      size_t count, struct horon_error *error);
 
-/** Like Gloo's HashStore, for ranks that are threads of a process. Thread: any. */
+/** As the store hash:NAME, but without a name, for the ranks that are given it. Thread: any. */
 struct horon_gloo_hash;
 /** @return NULL: no memory */
 struct horon_gloo_hash *horon_gloo_hash_create(void);
@@ -119,6 +123,10 @@ horon_status_t horon_gloo_c10d_tcp_store_open(const char *at,
                                               struct horon_gloo_store **store_out,
                                               struct horon_error *error);
 horon_status_t horon_gloo_http_store_open(const char *at,
+                                          const struct horon_gloo_store_options *options,
+                                          struct horon_gloo_store **store_out,
+                                          struct horon_error *error);
+horon_status_t horon_gloo_hash_store_open(const char *at,
                                           const struct horon_gloo_store_options *options,
                                           struct horon_gloo_store **store_out,
                                           struct horon_error *error);

@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define GUESTS_MAX 16
@@ -201,6 +202,87 @@ static void test_stores_in_memory_are_one_for_all_threads(void **state)
     horon_gloo_store_destroy(NULL);
 }
 
+static horon_status_t open_hash(const char *url, const char *prefix, int rank, int size,
+                                struct horon_gloo_store **store_out)
+{
+    const struct horon_gloo_store_options options = {
+        .url = url, .prefix = prefix, .rank = rank, .size = size, .wait = no_limit};
+    return horon_gloo_store_open(&options, store_out, &error);
+}
+
+static struct horon_gloo_store *opened_hash(const char *url, const char *prefix, int rank, int size)
+{
+    struct horon_gloo_store *store = NULL;
+    assert_int_equal(open_hash(url, prefix, rank, size, &store), HORON_OK);
+    return store;
+}
+
+/* Twice, as nothing stays behind the last store. */
+static void test_stores_in_memory_are_found_by_name_and_prefix(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 2; round++) {
+        struct horon_gloo_store *a = opened_hash("hash:a", "", 0, 2),
+                                *b = opened_hash("hash:b", "", 0, 1),
+                                *of_prefix = opened_hash("hash:a", "p", 0, 3),
+                                *other = opened_hash("hash:a", "", 1, 2);
+        assert_int_equal(get_status(other, "1"), HORON_AGAIN);
+        assert_int_equal(put(a, "1", "one"), HORON_OK);
+        expect(other, "1", "one");
+        assert_int_equal(get_status(b, "1"), HORON_AGAIN);
+        assert_int_equal(get_status(of_prefix, "1"), HORON_AGAIN);
+        horon_gloo_store_destroy(a);
+        expect(other, "1", "one");
+        horon_gloo_store_destroy(round ? of_prefix : b);
+        horon_gloo_store_destroy(round ? b : of_prefix);
+        horon_gloo_store_destroy(other);
+    }
+}
+
+static void expect_refused(const char *url, int rank, int size, const char *why)
+{
+    struct horon_gloo_store *none = NULL;
+    assert_int_equal(open_hash(url, "", rank, size, &none), HORON_ERR_CONFIG);
+    assert_null(none);
+    assert_non_null(strstr(error.text, why));
+}
+
+static void test_stores_in_memory_are_of_one_job(void **state)
+{
+    (void)state;
+    struct horon_gloo_store *first = opened_hash("hash:job", "", 0, 2),
+                            *second = opened_hash("hash:job", "", 1, 2);
+    expect_refused("hash:", 0, 2, "has no name");
+    expect_refused("hash:job", 2, 3, "of a job of 2 ranks, and rank 2 has come for one of 3");
+    expect_refused("hash:job", 1, 2, "rank 1 has been in the Gloo store hash:job");
+    horon_gloo_store_destroy(second);
+    expect_refused("hash:job", 1, 2, "another job needs another name");
+    horon_gloo_store_destroy(first);
+    horon_gloo_store_destroy(opened_hash("hash:job", "", 1, 3));
+}
+
+/* The child has no rank of the parent's, and its own are not seen there. */
+static void test_stores_in_memory_stay_the_parents_in_a_fork(void **state)
+{
+    int status = -1;
+    (void)state;
+    struct horon_gloo_store *ours = opened_hash("hash:fork", "", 0, 2);
+    assert_int_equal(put(ours, "1", "one"), HORON_OK);
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct horon_gloo_store *own = NULL;
+        const bool is_own = open_hash("hash:fork", "", 0, 3, &own) == HORON_OK &&
+                            get_status(own, "1") == HORON_AGAIN;
+        horon_gloo_store_destroy(own);
+        _exit(!is_own);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    expect(ours, "1", "one");
+    horon_gloo_store_destroy(ours);
+}
+
 static struct horon_gloo_store *opened_c10d(const char *directory, int size)
 {
     char url[128];
@@ -352,6 +434,9 @@ int main(void)
                                         make_directory, remove_directory),
         cmocka_unit_test(test_stores_a_url_of_no_store_is_refused),
         cmocka_unit_test(test_stores_in_memory_are_one_for_all_threads),
+        cmocka_unit_test(test_stores_in_memory_are_found_by_name_and_prefix),
+        cmocka_unit_test(test_stores_in_memory_are_of_one_job),
+        cmocka_unit_test(test_stores_in_memory_stay_the_parents_in_a_fork),
         cmocka_unit_test(test_stores_a_wait_ends_for_its_reason),
         cmocka_unit_test(test_stores_an_address_that_is_silent_is_passed_over),
     };
