@@ -187,7 +187,8 @@ static horon_status_t get(struct horon_gloo_store *base, const char *key,
     return value ? horon_gloo_value_copy(value_out, value, count, error) : HORON_AGAIN;
 }
 
-/* Adds to one of torch's counts, which are decimal. @return OK, and what it is now */
+/* Adds to one of torch's counts, which are decimal. @return OK, and what it is now | ERR_PROTO, it
+ * is as large as none can be */
 static horon_status_t add(struct c10d_file_store *store, const char *key, int more, long *now_out,
                           const struct horon_gloo_wait *wait, struct horon_error *error)
 {
@@ -201,7 +202,13 @@ static horon_status_t add(struct c10d_file_store *store, const char *key, int mo
         const uint8_t *value = find(store, "", key, &count);
         if (value && count < sizeof text)
             memcpy(text, value, count);
-        *now_out = strtol(text, NULL, 10) + more;
+        if (__builtin_add_overflow(strtol(text, NULL, 10), more, now_out))
+            status = horon_error_set(error, HORON_ERR_PROTO,
+                                     "the Gloo store c10d-file:%s has %s under '%s', which is no "
+                                     "count of ranks",
+                                     store->path, text, key);
+    }
+    if (status == HORON_OK) {
         snprintf(text, sizeof text, "%ld", *now_out);
         status = append(store, fd, "", key, text, strlen(text), error);
     }

@@ -319,6 +319,37 @@ static void test_stores_torch_has_one_file_of_records(void **state)
     horon_gloo_store_destroy(store);
 }
 
+/* Anybody may write the file. */
+static void test_stores_a_count_of_torchs_that_is_none_is_refused(void **state)
+{
+    static const struct {
+        const char *digits;
+        horon_status_t status;
+    } cases[] = {{"9223372036854775806", HORON_OK},
+                 {"9223372036854775807", HORON_ERR_PROTO},
+                 {"99999999999999999999", HORON_ERR_PROTO},
+                 {"-9223372036854775808", HORON_OK},
+                 {"one", HORON_OK}};
+    char path[128], url[160];
+    snprintf(path, sizeof path, "%s/counts", (const char *)*state);
+    snprintf(url, sizeof url, "c10d-file:%s", path);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct horon_gloo_store_options options = {
+            .url = url, .prefix = "", .size = 2, .wait = no_limit};
+        struct horon_gloo_store *store = NULL;
+        const uint8_t digits = (uint8_t)strlen(cases[i].digits);
+        FILE *file = fopen(path, "w");
+        assert_non_null(file);
+        fprintf(file, "%c%c%c%crefcount/%c%c%c%c%s", 9, 0, 0, 0, digits, 0, 0, 0, cases[i].digits);
+        fclose(file);
+        assert_int_equal(horon_gloo_store_open(&options, &store, &error), cases[i].status);
+        if (!store)
+            assert_non_null(strstr(error.text, "'refcount/', which is no count"));
+        horon_gloo_store_destroy(store);
+    }
+    unlink(path);
+}
+
 static void test_stores_the_last_of_torchs_ranks_removes_its_file(void **state)
 {
     char path[128];
@@ -428,6 +459,8 @@ int main(void)
                                         make_directory, remove_directory),
         cmocka_unit_test_setup_teardown(test_stores_torch_has_one_file_of_records, make_directory,
                                         remove_directory),
+        cmocka_unit_test_setup_teardown(test_stores_a_count_of_torchs_that_is_none_is_refused,
+                                        make_directory, remove_directory),
         cmocka_unit_test_setup_teardown(test_stores_the_last_of_torchs_ranks_removes_its_file,
                                         make_directory, remove_directory),
         cmocka_unit_test_setup_teardown(test_stores_a_lock_is_not_waited_for_for_ever,
