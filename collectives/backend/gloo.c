@@ -51,6 +51,7 @@ void horon_gloo_close_mesh(struct horon_gloo_mesh *mesh)
 static horon_status_t watch(struct horon_gloo_mesh *mesh, int rank, int how, bool for_room,
                             struct horon_error *error)
 {
+    assert(mesh->pairs[rank]);
     struct horon_link *link = horon_gloo_pair_link(mesh->pairs[rank]);
     struct epoll_event event = {.events = EPOLLIN | (for_room ? EPOLLOUT : 0),
                                 .data.u32 = (uint32_t)rank};
@@ -63,6 +64,7 @@ static horon_status_t watch(struct horon_gloo_mesh *mesh, int rank, int how, boo
 static horon_status_t open_pair(struct horon_gloo_mesh *mesh, int rank, struct horon_link **link,
                                 bool native, struct horon_error *error)
 {
+    assert(!mesh->pairs[rank]);
     if (!*link)
         return HORON_OK; /* this rank */
     horon_status_t status = horon_gloo_pair_create(*link, native, &mesh->pairs[rank]);
@@ -80,6 +82,7 @@ static horon_status_t open_mesh(struct horon_gloo_mesh *mesh,
 {
     const int size = settings->launched;
     horon_status_t status = HORON_OK;
+    assert(size >= 1);
     mesh->size = size;
     mesh->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     mesh->pairs = horon_zalloc((size_t)size, sizeof *mesh->pairs);
@@ -108,6 +111,9 @@ horon_status_t horon_gloo_mesh_move(struct horon_gloo_channel *channel, int rank
 {
     struct horon_gloo_mesh *mesh = &channel->context->mesh;
     struct horon_error why;
+    assert(rank >= 0);
+    assert(rank < mesh->size);
+    assert(mesh->pairs[rank]); /* a mesh that was closed watches nothing */
     horon_error_clear(&why);
     horon_status_t status = horon_gloo_pair_move(mesh->pairs[rank], moved_out, &why);
     if (status != HORON_OK)
@@ -264,6 +270,7 @@ static horon_status_t gloo_create(struct horon_backend_context *base,
     const size_t size = (size_t)team->size;
     struct horon_gloo_channel *channel = horon_zalloc(1, sizeof *channel);
     (void)options, (void)host, (void)device, (void)address;
+    assert(context->mesh.size == team->size); /* it is usable */
     if (!channel)
         return HORON_ERR_MEMORY;
     channel->base.backend = base->backend;
@@ -306,6 +313,7 @@ static horon_status_t gloo_advance(struct horon_backend_channel *base, bool *mov
 {
     struct horon_gloo_channel *channel = horon_gloo_channel_of(base);
     horon_status_t status = HORON_OK;
+    assert(channel->phase != HORON_GLOO_IDLE);
     if (channel->phase != HORON_GLOO_BEGUN)
         status = horon_gloo_look(channel, moved_out, error);
     if (status == HORON_OK)

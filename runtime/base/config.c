@@ -6,6 +6,9 @@
  */
 #include "config.h"
 
+#include "log.h"
+
+#include <assert.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -14,6 +17,18 @@
 #define KIB ((int64_t)1 << 10)
 #define MIB ((int64_t)1 << 20)
 #define GIB ((int64_t)1 << 30)
+
+/* What a WORD stores is the place of its choice, and read as one of these. */
+static_assert(HORON_LOG_ERROR == 0, "the first choice of LOG_LEVEL");
+static_assert(HORON_LOG_WARN == 1, "the second");
+static_assert(HORON_LOG_INFO == 2, "the third");
+static_assert(HORON_LOG_DEBUG == 3, "the fourth");
+static_assert(HORON_LOG_TRACE == 4, "the last");
+static_assert(HORON_GLOO_AUTO == 0, "the first choice of GLOO_ERA");
+static_assert(HORON_GLOO_E1 == 1, "the second");
+static_assert(HORON_GLOO_E3 == 2, "the last");
+static_assert(HORON_JOIN_AVERAGE_ALL == 0, "the first choice of JOIN_AVERAGE");
+static_assert(HORON_JOIN_AVERAGE_GIVEN == 1, "the last");
 
 /* Horovod's libraries. Its launcher asks for Gloo where MPI is not there: what does without MPI
  * here is our own. */
@@ -353,6 +368,7 @@ const struct horon_config_row *horon_config_rows(size_t *count_out)
 
 const struct horon_config_row *horon_config_find(const char *name, size_t name_bytes)
 {
+    assert(name);
     for (size_t i = 0; i < ROWS; i++)
         if (strlen(rows[i].name) == name_bytes && strncmp(rows[i].name, name, name_bytes) == 0)
             return &rows[i];

@@ -12,6 +12,7 @@
 #include "boot/identity/identity.h"
 #include "clock.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +40,7 @@ static horon_status_t connect_all(struct horon_boot *boot, const struct horon_id
                                                .wait = {.deadline_ns = deadline_ns,
                                                         .interrupted = caller->interrupted,
                                                         .arg = caller->interrupted_arg}};
+    assert(!boot->gloo_store);
     horon_status_t status = horon_gloo_store_open(&options, &boot->gloo_store, error);
     if (status == HORON_ERR_SYSTEM && options.serve) { /* torchrun serves it, say */
         options.serve = false;
@@ -76,6 +78,7 @@ static horon_status_t make_topology(const struct horon_identity *id, char (*name
 
 static bool is_here(int socket)
 {
+    assert(socket >= 0);
     struct horon_address own = {.bytes = sizeof own.v6}, other = {.bytes = sizeof other.v6};
     return getsockname(socket, &own.any, &own.bytes) == 0 &&
            getpeername(socket, &other.any, &other.bytes) == 0 &&
@@ -116,6 +119,9 @@ static horon_status_t take_ranks(struct horon_boot *boot, const struct horon_ide
     struct horon_profile *profiles = horon_zalloc(size, sizeof *profiles);
     char(*names)[64] = horon_zalloc(size, sizeof *names);
     horon_status_t status = HORON_ERR_MEMORY;
+    assert(boot->topology.size == 1); /* the job of its own */
+    for (int rank = 0; rank < id->size; rank++)
+        assert((sockets[rank] < 0) == (rank == id->rank));
     if (!proven || !profiles || !names)
         goto done;
     name_ranks(id, sockets, boot->profiles[0].name, names);
@@ -171,12 +177,15 @@ horon_status_t horon_gloo_boot(struct horon_boot *boot, int rank, int size,
 {
     struct horon_boot_caller of_one = *caller;
     struct horon_identity id;
+    assert(config->gloo_store[0]);
     horon_status_t status = horon_identity_find(&id, rank, size, config->gloo_store, getenv, error);
     of_one.get_ready = NULL; /* as rank 0, which this is for a moment */
     if (status == HORON_OK)
         status = horon_boot(boot, 0, 1, config, &of_one, log, error);
     if (status != HORON_OK)
         return status;
+    assert(id.rank >= 0);
+    assert(id.rank < id.size);
     log->rank = id.rank;
     HORON_LOG_WARN(log,
                    "rank %d joins ranks of Gloo by %s: nobody proves anything there, and nothing "
