@@ -44,6 +44,7 @@ static uint64_t silence_ns(const struct horon_config *config)
 
 static horon_status_t open_store(struct horon_joining *j, struct horon_error *error)
 {
+    const char *folder = j->id.folder;
     char process[sizeof j->mine.name + 32];
     snprintf(process, sizeof process, "process %d on %s", (int)getpid(), j->mine.name);
     struct horon_store_options options = {.self = j->self,
@@ -64,10 +65,9 @@ static horon_status_t open_store(struct horon_joining *j, struct horon_error *er
         HORON_LOG_WARN(j->log,
                        "there is no job key: only loopback addresses are used, and any "
                        "process of this user could join; set HORON_JOB_KEY or "
-                       "HORON_JOB_KEY_FILE%s",
-                       j->id.unasked ? " (PMIx would tell a fresh one, and is not asked where all "
-                                       "ranks are on one host: that takes tens of milliseconds)"
-                                     : "");
+                       "HORON_JOB_KEY_FILE%s%s%s",
+                       folder[0] ? " (a fresh one would lie in " : "", folder,
+                       folder[0] ? ", which is no folder that this user alone can write)" : "");
     horon_status_t status = horon_store_open(&options, &j->store, error);
     if (status == HORON_ERR_CONFIG && j->id.host_origin)
         horon_text_add(error->text, sizeof error->text, "", " (the host is from %s)",
@@ -253,7 +253,7 @@ static horon_status_t join(struct horon_joining *j, int rank, int size, struct h
     if (status == HORON_OK && !knows_store)
         status = horon_joined_before(&j->id, &j->boot->fds, error);
     if (status == HORON_OK)
-        status = horon_job_key_init(j->boot->key, key_text, strlen(key_text), error);
+        status = horon_job_key_init(j->boot->key, key_text, strlen(key_text), j->id.folder, error);
     explicit_bzero(key_text, sizeof key_text);
     if (status == HORON_OK)
         horon_joining_report_identity(j);

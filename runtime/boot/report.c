@@ -19,10 +19,11 @@ void horon_joining_report_identity(const struct horon_joining *j)
                     id->told ? through : "");
     /* the key itself is nobody's to read */
     HORON_LOG_DEBUG(j->log, "the job key comes from %s",
-                    j->config->job_key[0]             ? "HORON_JOB_KEY"
-                    : j->config->job_key_file[0]      ? "HORON_JOB_KEY_FILE"
-                    : id->told && j->boot->key->given ? "rank 0"
-                                                      : "nowhere: there is none");
+                    j->config->job_key[0]        ? "HORON_JOB_KEY"
+                    : j->config->job_key_file[0] ? "HORON_JOB_KEY_FILE"
+                    : !j->boot->key->given       ? "nowhere: there is none"
+                    : id->told                   ? "rank 0"
+                                                 : "the launcher's folder of this launch");
 }
 
 void horon_joining_report_links(const struct horon_joining *j)

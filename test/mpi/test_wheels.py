@@ -5,6 +5,7 @@ lie where tools/setup has put them, a folder each; HORON_TEST_MPI names another 
 import functools
 import os
 import pathlib
+import re
 import sys
 
 HERE = pathlib.Path(__file__).parent
@@ -47,6 +48,18 @@ def test_results_are_right_with_each():
         for mode, size in ("in-order", 2), ("named", 3):
             err = check_results(launch, mode, size, HORON_MPI_LIBRARY=file)
             assert err.count(file) >= size, err
+
+
+def test_ranks_of_one_host_have_a_key_of_their_own():
+    """Open MPI's mpirun has a folder for it."""
+    for launch, _ in wheels("libmpi.so.40"):
+        script = 'echo "folder $PMIX_SERVER_TMPDIR"; exec "$@"'
+        with launch(2, "sh", "-c", script, "-", SUM_ONCE, "1009", HORON_LOG_LEVEL="debug") as job:
+            status, out, err = job.end()
+            folders = set(re.findall(r"folder (.*)", out))
+            assert len(folders) == 1 and not os.path.exists(folders.pop()), (out, err)
+        assert status == 0, (out, err)
+        assert err.count("the job key comes from the launcher's folder") == 2, (out, err)
 
 
 def test_a_program_that_uses_one_of_them_itself():

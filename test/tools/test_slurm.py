@@ -41,6 +41,23 @@ def test_srun_ranks_of_two_nodes_meet_by_pmix():
             assert "as rank 0 said through the launcher" in err, err
 
 
+def test_srun_ranks_of_one_node_have_a_key_of_their_own_by_pmix():
+    with slurm.cluster() as env:
+        slurm.need_pmix(env)
+        folders = set()
+        command = ("sh", "-c", 'echo "folder $PMIX_SERVER_TMPDIR"; exec "$@"', "-")
+        command += (slurm.SUM_ONCE, slurm.COUNT)
+        for _ in range(2):
+            more = {"command": command, "HORON_LOG_LEVEL": "debug"}
+            with slurm.run(env, "--mpi=pmix", "-N1", "-n2", "-w", slurm.NODES[1], **more) as job:
+                status, out, err = job.end()
+            assert status == 0, (out, err)
+            assert err.count("the job key comes from the launcher's folder") == 2, (out, err)
+            folders |= set(re.findall(r"folder (.*)", out))
+        assert len(folders) == 2, folders  # a step each
+        jobs.until(lambda: not any(map(os.path.exists, folders)), "Slurm removed their folders")
+
+
 def test_srun_rank_that_is_killed_ends_the_job():
     with slurm.cluster() as env:
         with slurm.run(env, "-N2", "-n2", "-K", command=(slurm.SUM_ONCE, slurm.COUNT, "-1")) as job:

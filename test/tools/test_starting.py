@@ -10,6 +10,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import sys
 
 HERE = pathlib.Path(__file__).parent
@@ -49,12 +50,50 @@ def test_mpirun_ranks_meet():
             job.end_well(size)
 
 
-def test_mpirun_ranks_of_one_host_are_told_why_they_have_no_key():
+# Says what its launch's folder is, and what lies there once the rank is done.
+IN_FOLDER = 'cd $PMIX_SERVER_TMPDIR; echo "folder $PWD"; "$@" && od -An -v -tx1 horon*'
+
+
+def test_mpirun_ranks_of_one_host_have_a_key_of_their_own():
+    """In the folder that mpirun makes and removes."""
+    command = ("sh", "-c", IN_FOLDER, "-", SUM_ONCE)
+    with mpirun(3, command=command, HORON_LOG_LEVEL="debug") as job:
+        status, out, err = job.end()
+        folders = set(re.findall(r"folder (.*)", out))
+        assert len(folders) == 1 and not os.path.exists(folders.pop()), (out, err)
+    assert status == 0, (out, err)
+    keys = re.findall(r"(?: [0-9a-f]{2}){16}", out)
+    assert len(keys) == 6 and len(set(keys)) == 2, (out, err)
+    assert err.count("the job key comes from the launcher's folder") == 3, err
+    assert "there is no job key" not in err, err
+
+
+def test_mpirun_ranks_use_no_folder_in_which_others_may_write():
+    script = 'chmod 777 "$PMIX_SERVER_TMPDIR"; exec "$@"'
     for key in (None, "a key for this test alone"):
-        with mpirun(2, **({"HORON_JOB_KEY": key} if key else {})) as job:
+        more = {"HORON_JOB_KEY": key} if key else {}
+        with mpirun(2, command=("sh", "-c", script, "-", SUM_ONCE), **more) as job:
             status, out, err = job.end()
         assert status == 0, (out, err)
-        assert err.count("PMIx would tell a fresh one") == (0 if key else 1), err
+        assert err.count("which is no folder that this user alone") == (0 if key else 1), err
+
+
+def test_mpirun_ranks_of_another_job_of_the_user_are_refused():
+    """Both jobs meet at one address, each with the half that the other lacks."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        store = f"tcp://127.0.0.1:{held.getsockname()[1]}"
+    script = 'if [ "$PMIX_RANK" != "$JOINS" ]; then exec tail -f /dev/null; fi; exec "$@"'
+    command = ("sh", "-c", script, "-", SUM_ONCE)
+    env = {"HORON_STORE": store, "HORON_START_TIMEOUT": "1h"}
+    with mpirun(2, command=command, JOINS="0", **env) as one:
+        with mpirun(2, command=command, JOINS="1", **env) as other:
+            status, out, err = other.end()
+        assert one.process.poll() is None
+        one.process.terminate()
+        one.end()
+    assert status != 0 and "rank" not in out, (out, err)
+    assert "the job keys differ" in err, err
 
 
 def test_mpirun_ranks_meet_with_a_key():

@@ -79,7 +79,7 @@ static horon_status_t serve(struct horonrun_store *store, const struct horonrun_
     if (setup->remote && !setup->interfaces[0])
         horon_addresses_everywhere(&listen);
     if (status == HORON_OK)
-        status = horon_job_key_init(&store->key, setup->key, strlen(setup->key), error);
+        status = horon_job_key_init(&store->key, setup->key, strlen(setup->key), "", error);
     if (status != HORON_OK)
         return status;
     struct horon_error why = {0};

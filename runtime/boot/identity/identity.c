@@ -11,7 +11,9 @@
  * machine, or the first node of Slurm's allocation. The port is MASTER_PORT, or is made of the
  * job's name; and the next few, for it may be taken. A space of PMIx is left alone where the
  * loopback does: to begin in it took 23 ms (5 to 67; 4 ranks, Open MPI 4.1, 2 busy cores), 2 of
- * them this process's work and the rest until mpirun answers. Such a job has no key of its own.
+ * them this process's work and the rest until mpirun answers. Such a job has its key by a folder
+ * that the launcher makes on the host for each launch, and removes with all that is in it: Open MPI
+ * 4 and 5 and Slurm name it in a variable of PMIx, and nobody but their user can use it.
  */
 #include "boot/identity/identity.h"
 #include "boot/identity/space.h"
@@ -267,13 +269,21 @@ static void note_space(struct horon_identity *identity, const struct launcher *l
         return;
     if (fd && !look(get, "PMI_JOBID") && horon_number_parse(fd, 0, INT_MAX, &identity->pmi_fd)) {
         identity->space = &horon_space_pmi;
-    } else if (launcher->pmix && look(get, "PMIX_NAMESPACE") && look(get, "PMIX_RANK")) {
-        identity->unasked = identity->local_size == identity->size;
-        if (identity->unasked)
-            return;
+    } else if (launcher->pmix && identity->local_size != identity->size &&
+               look(get, "PMIX_NAMESPACE") && look(get, "PMIX_RANK")) {
         identity->space = &horon_space_pmix;
         identity->job = job_mark(launcher, get);
     }
+}
+
+/* Wherever the ranks meet: all of them see the same one, and no rank of another launch does. */
+static void note_folder(struct horon_identity *identity, const struct launcher *launcher,
+                        horon_environment_fn get)
+{
+    const char *folder = launcher->pmix ? look(get, "PMIX_SERVER_TMPDIR") : NULL;
+    if (folder && folder[0] == '/' && strlen(folder) < sizeof identity->folder &&
+        identity->size > 1 && identity->local_size == identity->size)
+        snprintf(identity->folder, sizeof identity->folder, "%s", folder);
 }
 
 /* What an MPI of a process of srun's would find: without PMI or PMIx it is alone, or aborts. Cray's
@@ -360,6 +370,8 @@ horon_status_t horon_identity_find(struct horon_identity *identity, int rank, in
             status = read_place(&found, launcher, get, error);
         found.source = launcher ? launcher->name : found.source;
         found.srun = launcher ? find_srun(launcher, get) : NULL;
+        if (launcher && status == HORON_OK)
+            note_folder(&found, launcher, get);
     } else if (size < 1 || size > HORON_BOOT_SIZE_MAX || rank < 0 || rank >= size) {
         return horon_error_set(error, HORON_ERR_INVALID,
                                "rank %d of size %d: give both, 0 <= rank < size <= %d, or -1 and "

@@ -6,6 +6,7 @@
 #ifndef HORON_BOOT_IDENTITY_H
 #define HORON_BOOT_IDENTITY_H
 
+#include "boot/identity/key.h"
 #include "config.h"
 #include "status.h"
 
@@ -30,10 +31,12 @@ struct horon_identity {
     int port_scan; /* the store's address was derived from the launcher's variables: further
                       ports to look at, see store/store.h; else 0 */
     const struct horon_space_calls *space; /* the launcher's, which tells it (meeting.h), or NULL */
-    bool unasked; /* it may have one of PMIx, which would tell a key: all ranks are on one host */
-    int pmi_fd;   /* of that space, if it is PMI's */
-    char server[HORON_CONFIG_TEXT_BYTES]; /* likewise, if it is Horovod's: HOST:PORT */
-    bool told;                            /* it has; and the job key, if the user gave none */
+    int pmi_fd;                            /* of that space, if it is PMI's */
+    char server[HORON_CONFIG_TEXT_BYTES];  /* likewise, if it is Horovod's: HOST:PORT */
+    bool told;                             /* it has; and the job key, if the user gave none */
+    /* the launcher's for this launch on this host, if all ranks are here; whether it is the user's
+     * alone is not known; "": none */
+    char folder[HORON_KEY_FOLDER_BYTES];
     uint64_t job;       /* tells jobs at one address apart, the same on all ranks; 0: not needed */
     const char *source; /* "horonrun", "Slurm", ...; static */
     const char *srun;   /* as of struct horon_launcher */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The job key as the user gave it; of a job that was given none, its user's (user_key.c). */
+/* The job key as the user gave it; of a job that was given none, its launch's or its user's
+ * (user_key.c). */
 #ifndef HORON_BOOT_KEY_H
 #define HORON_BOOT_KEY_H
 
@@ -23,6 +24,7 @@ horon_status_t horon_key_read(const struct horon_config *config, const struct ho
                               char key[HORON_KEY_TEXT_BYTES], struct horon_error *error);
 
 #define HORON_USER_KEY_BYTES 32
+#define HORON_KEY_FOLDER_BYTES 200 /* of its name, with a final 0 */
 
 /**
  * Reads the key of this process's user from @p folder, where others may make files, too; the first
@@ -34,10 +36,15 @@ horon_status_t horon_user_key_read(const char *folder, uint8_t bytes[HORON_USER_
                                    struct horon_error *error);
 
 /**
- * The job's key, if @p text is one; else its user's, which is good on this machine alone.
- * @return OK, key->given says which | as horon_user_key_read() | ERR_SYSTEM, libcrypto refuses
+ * The job's key, if @p text is one; else that which its ranks share in @p folder, if it is a folder
+ * of this user's in which nobody else can make files; else its user's, which is good on this
+ * machine alone.
+ * @param folder the launch's on this host, "" for none; less than HORON_KEY_FOLDER_BYTES long
+ * @return OK, key->given is false of the last | as horon_user_key_read() | ERR_SYSTEM, libcrypto
+ * refuses
+ * Blocks: no.
  */
 horon_status_t horon_job_key_init(struct horon_job_key *key, const void *text, size_t bytes,
-                                  struct horon_error *error);
+                                  const char *folder, struct horon_error *error);
 
 #endif

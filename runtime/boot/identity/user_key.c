@@ -2,7 +2,9 @@
 /*
  * Loopback is open to every user of the machine. So ranks that were started without a job key, by
  * hand or by a launcher that makes none, prove a key that lies in a file of their user: nobody else
- * can read it, and a process that connects without it is refused by the handshake.
+ * can read it, and a process that connects without it is refused by the handshake. Where their
+ * launcher has a folder of the launch, the file lies there and the key is theirs alone. What the
+ * folder is like all of them see alike, so they all take it or none does.
  *
  * Many processes may come first at once. The file appears whole or not at all: each writes one of
  * its own and links it to the common name, where only the first succeeds. What
@@ -10,6 +12,7 @@
  */
 #include "boot/identity/key.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -88,6 +91,7 @@ horon_status_t horon_user_key_read(const char *folder, uint8_t bytes[HORON_USER_
                                    struct horon_error *error)
 {
     char path[256];
+    assert(strlen(folder) < HORON_KEY_FOLDER_BYTES);
     snprintf(path, sizeof path, "%s/horon.user.%u.key", folder, (unsigned)geteuid());
     horon_status_t status = read_it(path, bytes, error);
     if (status != HORON_AGAIN)
@@ -98,16 +102,25 @@ horon_status_t horon_user_key_read(const char *folder, uint8_t bytes[HORON_USER_
     return status == HORON_AGAIN ? refuse(path, "comes and goes", error) : status;
 }
 
+/* This process can make a file there, and nobody else can. */
+static bool is_own_folder(const char *path)
+{
+    struct stat about;
+    return stat(path, &about) == 0 && S_ISDIR(about.st_mode) && about.st_uid == geteuid() &&
+           (about.st_mode & 022) == 0 && faccessat(AT_FDCWD, path, W_OK | X_OK, AT_EACCESS) == 0;
+}
+
 horon_status_t horon_job_key_init(struct horon_job_key *key, const void *text, size_t bytes,
-                                  struct horon_error *error)
+                                  const char *folder, struct horon_error *error)
 {
     uint8_t own[HORON_USER_KEY_BYTES];
     if (bytes)
         return horon_job_key_from_text(key, text, bytes, error);
-    horon_status_t status = horon_user_key_read(FOLDER, own, error);
+    const bool of_launch = folder[0] && is_own_folder(folder);
+    horon_status_t status = horon_user_key_read(of_launch ? folder : FOLDER, own, error);
     if (status == HORON_OK)
         status = horon_job_key_from_text(key, own, sizeof own, error);
     explicit_bzero(own, sizeof own);
-    key->given = false;
+    key->given = of_launch;
     return status;
 }
