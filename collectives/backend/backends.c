@@ -3,6 +3,8 @@
  */
 #include "backend/backends.h"
 
+#include "backend/mpi_library.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -161,6 +163,7 @@ void horon_backends_close(struct horon_backends *backends, bool in_peace)
 {
     for (size_t i = 0; i < backends->count; i++)
         backends->tables[i]->close(backends->contexts[i], in_peace);
+    (void)horon_mpi_doubted(!in_peace);
     *backends = (struct horon_backends){0};
 }
 

@@ -53,6 +53,16 @@ static horon_status_t check_group(const struct horon_mpi_comm *comm, int *ranks,
     return HORON_OK;
 }
 
+static horon_status_t see_place(struct horon_mpi_comm *comm, struct horon_error *error)
+{
+    int code = comm->library->mpi.comm_rank(comm->handle, &comm->rank);
+    if (code == HORON_MPI_SUCCESS)
+        code = comm->library->mpi.comm_size(comm->handle, &comm->size);
+    return code == HORON_MPI_SUCCESS
+               ? HORON_OK
+               : horon_mpi_failed(comm->library, "MPI_Comm_rank", code, error);
+}
+
 horon_status_t horon_mpi_comm_see(struct horon_mpi_comm *comm, const void *given, const char *file,
                                   struct horon_error *error)
 {
@@ -64,15 +74,47 @@ horon_status_t horon_mpi_comm_see(struct horon_mpi_comm *comm, const void *given
     status = check_kind(comm, error);
     if (status != HORON_OK)
         return status;
-    int code = comm->library->mpi.comm_rank(comm->handle, &comm->rank);
-    if (code == HORON_MPI_SUCCESS)
-        code = comm->library->mpi.comm_size(comm->handle, &comm->size);
-    if (code != HORON_MPI_SUCCESS)
-        return horon_mpi_failed(comm->library, "MPI_Comm_rank", code, error);
+    status = see_place(comm, error);
+    if (status != HORON_OK)
+        return status;
     int *ranks = horon_zalloc(2 * (size_t)comm->size, sizeof *ranks);
     status = ranks ? check_group(comm, ranks, error) : HORON_ERR_MEMORY;
     horon_free(ranks);
     return status;
+}
+
+/* These calls any thread may make. With a level below MULTIPLE other threads of the program might
+ * be in a call; but only the main one may be, where it alone makes them, and that one is here. */
+static horon_status_t check_thread(const struct horon_mpi_library *library, bool serialized,
+                                   struct horon_error *error)
+{
+    const int *levels = library->family->levels;
+    int level = 0, main = 0;
+    library->mpi.query_thread(&level);
+    library->mpi.is_thread_main(&main);
+    const bool may = level >= levels[HORON_MPI_MULTIPLE] ||
+                     (level >= levels[HORON_MPI_SERIALIZED] ? serialized : main);
+    return may ? HORON_OK
+               : horon_error_set(error, HORON_ERR_UNSUPPORTED,
+                                 level >= levels[HORON_MPI_SERIALIZED]
+                                     ? "it was begun for calls of one thread at a time: set "
+                                       "HORON_MPI_SERIALIZED=1 if no other thread calls it now"
+                                     : "it was begun for calls of one thread, and this is another");
+}
+
+horon_status_t horon_mpi_comm_see_world(struct horon_mpi_comm *comm, const char *file,
+                                        bool serialized, struct horon_error *error)
+{
+    *comm = (struct horon_mpi_comm){0};
+    if (horon_mpi_doubted(false))
+        return horon_error_set(error, HORON_ERR_UNSUPPORTED,
+                               "a job of this process has failed before, whose ranks it needs");
+    horon_status_t status = horon_mpi_find(file, &comm->library, error);
+    if (status != HORON_OK)
+        return status;
+    comm->handle = comm->library->world;
+    status = check_thread(comm->library, serialized, error);
+    return status == HORON_OK ? see_place(comm, error) : status;
 }
 
 horon_status_t horon_mpi_comm_tell(const struct horon_mpi_comm *comm, void *bytes, int count,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A communicator of the program's, of which a job is made: its ranks, and a word from the first of
- * them to all. It stays the program's, and is not used any more once the ranks have met.
+ * them to all. It stays the program's, and is not used any more once the ranks have met. Or MPI's
+ * world, by whose ranks a launcher's job is told where to meet.
  */
 #ifndef HORON_BACKEND_MPI_COMM_H
 #define HORON_BACKEND_MPI_COMM_H
@@ -24,6 +25,15 @@ struct horon_mpi_comm {
  */
 horon_status_t horon_mpi_comm_see(struct horon_mpi_comm *comm, const void *given, const char *file,
                                   struct horon_error *error);
+
+/**
+ * Looks at MPI_COMM_WORLD, which nobody gave: whether this thread may call MPI now, and no other
+ * thread of the program does meanwhile.
+ * @param serialized the setting MPI_SERIALIZED, by which the program says that none does
+ * @return as above | ERR_UNSUPPORTED, it may not, or a job of this process has failed before
+ */
+horon_status_t horon_mpi_comm_see_world(struct horon_mpi_comm *comm, const char *file,
+                                        bool serialized, struct horon_error *error);
 
 /** From rank 0 to all of it, each of which calls this and the next one in the same order as its
  * other collectives. @param bytes [count] must live until it has ended, or for ever

@@ -144,7 +144,7 @@ static struct {
     horon_mpi_handle types[HORON_DTYPE_COUNT];
     horon_mpi_handle ops[HORON_REDOP_COUNT], own_ops[HORON_REDOP_COUNT];
     bool used; /* by a context that asked, and is not done */
-    bool stays, closed;
+    bool stays, closed, failed;
     pid_t process; /* in which horon began it: a child of a fork does not end it */
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -548,6 +548,15 @@ void horon_mpi_end(bool stays, bool closed)
     if (!process.stays && !horon_mpi_has_ended(&process.library))
         free_types_and_ops();
     pthread_mutex_unlock(&process.lock);
+}
+
+bool horon_mpi_doubted(bool failed)
+{
+    pthread_mutex_lock(&process.lock);
+    process.failed |= failed;
+    const bool doubted = process.failed || process.stays || process.closed;
+    pthread_mutex_unlock(&process.lock);
+    return doubted;
 }
 
 bool horon_mpi_has_ended(const struct horon_mpi_library *library)

@@ -143,6 +143,11 @@ horon_status_t horon_mpi_find(const char *file, const struct horon_mpi_library *
  * Thread: any, one at a time. Blocks: no. */
 void horon_mpi_end(bool stays, bool closed);
 
+/** Has a job of this process failed, or is what was given up in MPI's hands? Then a rank of the
+ * world may be gone, and a call that needs it might wait for ever, or end the process.
+ * @param failed  one has, and so it stays. Thread: any. Blocks: no. */
+bool horon_mpi_doubted(bool failed);
+
 /** Has it ended? Then it must not be called any more. Thread: any. */
 bool horon_mpi_has_ended(const struct horon_mpi_library *library);
 

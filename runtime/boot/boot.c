@@ -99,8 +99,10 @@ static horon_status_t find_identity(struct horon_joining *j, int rank, int size,
     if (j->caller->mpi_comm)
         return horon_identity_of_communicator(&j->id, &j->comm, j->caller->mpi_comm,
                                               config->mpi_library, error);
-    const horon_status_t status =
-        horon_identity_find(&j->id, rank, size, config->store, getenv, error);
+    horon_status_t status = horon_identity_find(&j->id, rank, size, config->store, getenv, error);
+    if (status == HORON_AGAIN)
+        status =
+            horon_identity_by_world(&j->id, &j->comm, config, error) ? HORON_OK : error->status;
     return status == HORON_OK ? horon_identity_select(&j->id, config->ranks, error) : status;
 }
 
@@ -198,8 +200,9 @@ static bool goes_on(void *arg)
 }
 
 /* Where the launcher's key-value space tells the store. Processes that it has started and that are
- * no rank of this job are not waited for there. */
-static horon_status_t meet(struct horon_joining *j, char *key_text, struct horon_error *error)
+ * no rank of this job are not waited for there. @return AGAIN, there is no way to the space */
+static horon_status_t hold_meeting(struct horon_joining *j, char *key_text,
+                                   struct horon_error *error)
 {
     struct horon_space space = {.calls = j->id.space,
                                 .fd = j->id.pmi_fd,
@@ -225,8 +228,27 @@ static horon_status_t meet(struct horon_joining *j, char *key_text, struct horon
                        "which authenticates nobody: whatever reaches it can join this job; set "
                        "HORON_JOB_KEY_FILE",
                        space.server);
-    /* without a way to the space the store is where the variables say */
-    return status == HORON_ERR_CONFIG && !space.name[0] && j->id.store[0] ? HORON_OK : status;
+    return status == HORON_ERR_CONFIG && !space.name[0] ? HORON_AGAIN : status;
+}
+
+/* Without a way to the space the store is where the variables say. Between hosts that is of no use
+ * without a key: where the user gave neither, MPI's world may tell both. */
+static horon_status_t meet(struct horon_joining *j, char *key_text, struct horon_error *error)
+{
+    struct horon_identity *id = &j->id;
+    const bool far = id->local_size != id->size &&
+                     !(id->host_origin && strcmp(id->host_origin, "MASTER_ADDR") == 0);
+    const horon_status_t status = id->space ? hold_meeting(j, key_text, error) : HORON_AGAIN;
+    if (status != HORON_AGAIN)
+        return status;
+    const bool lacks = !id->store[0] || (id->port_scan && far && !key_text[0]);
+    if (!lacks || !horon_identity_by_world(id, &j->comm, j->config, error))
+        return id->store[0] ? HORON_OK : error->status;
+    const struct horon_error no_way = *error;
+    const horon_status_t met = hold_meeting(j, key_text, error);
+    if (met != HORON_OK && no_way.text[0]) /* which may be this rank's trouble alone */
+        horon_text_add(error->text, sizeof error->text, "; ", "MPI was asked, as %s", no_way.text);
+    return met;
 }
 
 static horon_status_t join(struct horon_joining *j, int rank, int size, struct horon_error *error)
@@ -248,9 +270,9 @@ static horon_status_t join(struct horon_joining *j, int rank, int size, struct h
         status = horon_joined_before(&j->id, &j->boot->fds, error);
     if (status == HORON_OK)
         status = horon_key_read(j->config, j->id.local_rank <= 0 ? j->log : NULL, key_text, error);
-    if (status == HORON_OK && !knows_store)
+    if (status == HORON_OK)
         status = meet(j, key_text, error);
-    if (status == HORON_OK && !knows_store)
+    if (status == HORON_OK && (!knows_store || j->id.told))
         status = horon_joined_before(&j->id, &j->boot->fds, error);
     if (status == HORON_OK)
         status = horon_job_key_init(j->boot->key, key_text, strlen(key_text), j->id.folder, error);

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One line an object. Nothing here is formatted unless the level asks for it. */
+#include "boot/identity/space.h"
 #include "boot/joining.h"
 
 void horon_joining_report_identity(const struct horon_joining *j)
 {
     const struct horon_identity *id = &j->id;
-    const char *through = j->caller->mpi_comm ? "the communicator" : "the launcher";
+    const char *through = j->caller->mpi_comm             ? "the communicator"
+                          : id->space == &horon_space_mpi ? "MPI"
+                                                          : "the launcher";
     HORON_LOG_DEBUG(j->log, "this is rank %d of %d, as %s says", id->rank, id->size, id->source);
     if (id->local_rank >= 0)
         HORON_LOG_DEBUG(j->log, "%s says, too, that it is local rank %d of %d", id->source,

@@ -20,6 +20,9 @@ import slurm  # noqa: E402
 import tap  # noqa: E402
 
 WHY_NOT = netns.why_not(with_ssh=False)
+BESIDE_MPI = os.environ.get("BESIDE_MPI")
+# MPI itself loses memory.
+LOSES = {"ASAN_OPTIONS": f"{os.environ.get('ASAN_OPTIONS', '')}:detect_leaks=0"}
 KEY = {"HORON_JOB_KEY": "a key for this test alone"}
 
 
@@ -62,6 +65,21 @@ def test_srun_ranks_of_two_hosts_meet_at_the_first_node():
 def test_srun_ranks_of_two_hosts_meet_and_get_a_key_by_pmix():
     with cluster() as srun, srun("pmix", "-n4", HORON_LOG_LEVEL="debug") as job:
         assert "as rank 0 said through the launcher" in end_well(job)
+
+
+def test_srun_ranks_of_two_hosts_meet_and_get_a_key_by_mpi():
+    """Slurm's list of nodes says where they meet, but neither it nor the user tells a key."""
+    tap.need(BESIDE_MPI, "the rank program is not built (BESIDE_MPI)")
+    tap.need(shutil.which("mpirun.openmpi"), "Open MPI is not installed (Debian: openmpi-bin)")
+    command = (BESIDE_MPI, "libmpi.so.40", "iujsbslf")
+    with cluster() as srun:
+        # Both nodes have this machine's name and files, where Open MPI's memory of both would meet.
+        env = {"OMPI_MCA_btl": "self,tcp", "HORON_LOG_LEVEL": "debug", **LOSES}
+        with srun("pmix", "-n4", command=command, **env) as job:
+            status, out, err = job.end()
+    assert status == 0 and out.count("sum 4") == 8, (out, err)
+    assert err.count("as rank 0 said through MPI") == 4, err
+    assert err.count("joined 4 ranks on 2 hosts") == 4, err
 
 
 def test_srun_ranks_of_two_hosts_without_a_key_are_told():

@@ -5,8 +5,10 @@
  * w joins as a rank of MPI_COMM_WORLD; o joins in another thread, which ends;
  * d sums, too, but rank 0 comes when the others have long waited for it, and were idle;
  * x sums by name and in order at once, begun in an order of the rank's; p in a process set of ranks
- * 0 and 1; i, t, e, b and f are MPI_Init, MPI_Init_thread for calls of all threads and of one at a
- * time, MPI_Barrier and MPI_Finalize.
+ * 0 and 1; q kills the last rank, and the others sum in vain; u takes away what says that the
+ * launcher has a key-value space, and h hides PMIx's library from horon; i, t, e, b and f are
+ * MPI_Init, MPI_Init_thread for calls of all threads and of one at a time, MPI_Barrier and
+ * MPI_Finalize.
  */
 #include "idle_waits.h"
 
@@ -14,6 +16,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -33,6 +36,18 @@ static void stop(const char *what, const char *why)
 {
     fprintf(stderr, "%s: %s\n", what, why);
     exit(1);
+}
+
+static bool hides_pmix;
+
+/* In place of the system's, which it calls. */
+void *dlopen(const char *file, int flags)
+{
+    void *(*system_one)(const char *, int);
+    void *address = dlsym(RTLD_NEXT, "dlopen");
+    memcpy(&system_one, &address, sizeof address);
+    const bool hidden = hides_pmix && file && strcmp(file, "libpmix.so.2") == 0;
+    return system_one(hidden ? "libpmix.so.2.hidden" : file, flags);
 }
 
 /* @param function_out  a pointer to a function */
@@ -80,6 +95,22 @@ static void sum(horon_context_t *ctx)
     if (horon_run(ctx, &desc, -1, why, sizeof why) != HORON_OK)
         stop("sum", why);
     printf("sum %d\n", (int)one);
+}
+
+static void sum_in_vain(horon_context_t *ctx)
+{
+    char why[HORON_ERROR_TEXT_BYTES];
+    int32_t one = 1;
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = HORON_ALLREDUCE;
+    desc.name = "in vain";
+    desc.dtype = HORON_INT32;
+    desc.src = desc.dst = &one;
+    desc.count = 1;
+    if (horon_rank(ctx) == horon_size(ctx) - 1)
+        raise(SIGKILL);
+    if (horon_run(ctx, &desc, -1, why, sizeof why) == HORON_OK)
+        stop("sum", "was not in vain");
 }
 
 /* MPI_Barrier, in which rank 0 waits for the others. */
@@ -157,6 +188,25 @@ static void sum_in_set(horon_context_t *ctx)
     printf("of two %d\n", (int)one);
 }
 
+/* Steps that take something away. */
+static void hinder(char step, horon_context_t *ctx)
+{
+    switch (step) {
+    case 'q':
+        sum_in_vain(ctx);
+        break;
+    case 'h':
+        hides_pmix = true;
+        break;
+    case 'u':
+        unsetenv("PMI_FD");
+        unsetenv("PMIX_NAMESPACE");
+        break;
+    default:
+        stop((char[]){step, 0}, "is no step");
+    }
+}
+
 int main(int argc, char **argv)
 {
     horon_context_t *ctx = NULL, *other = NULL;
@@ -222,7 +272,7 @@ int main(int argc, char **argv)
             finalize();
             break;
         default:
-            stop(step, "is no step");
+            hinder(*step, ctx);
         }
     }
     fflush(stdout);

@@ -180,6 +180,60 @@ def test_mpirun_ranks_of_several_hosts_use_mpi_before_beside_and_after_horon():
         assert out.count("sum 3") == 3 * steps.count("s"), (steps, out, err)
 
 
+def check_met_by_mpi(job, steps):
+    """Of three ranks."""
+    status, out, err = job.end()
+    job.assert_nothing_left()
+    assert status == 0, (steps, out, err)
+    assert out.count("sum 3") == 3 * steps.count("s"), (steps, out, err)
+    assert err.count("as rank 0 said through MPI") == 3 * steps.count("j"), (steps, err)
+    assert err.count("the job key comes from rank 0") == 3 * steps.count("j"), (steps, err)
+
+
+DEBUG = {**LOSES, "HORON_LOG_LEVEL": "debug"}
+
+
+def test_mpirun_ranks_of_several_hosts_meet_by_mpi_where_nothing_else_tells():
+    command = ("env", *FAR.split(), BESIDE_MPI)
+    for steps in ("iujsbslf", "tujsljslf", "ihjsbslf", "eujslf"):
+        with mpirun(3, OPEN_MPI, steps, command=command, HORON_MPI_SERIALIZED="1", **DEBUG) as job:
+            check_met_by_mpi(job, steps)
+
+
+def test_hydra_ranks_meet_by_mpi_where_nothing_else_tells():
+    for steps in ("iujsbslf", "tujsljslf"):
+        with hydra(3, MPICH, steps, program=BESIDE_MPI, **DEBUG) as job:
+            check_met_by_mpi(job, steps)
+
+
+def test_mpirun_ranks_that_cannot_meet_by_mpi_are_told_why():
+    command = ("env", *FAR.split(), BESIDE_MPI)
+    cases = (
+        ("ujl", "with an address of rank 0\n"),
+        ("eujl", "set HORON_MPI_SERIALIZED=1"),
+        ("iuol", "it was begun for calls of one thread, and this is another"),
+        ("ifujl", "has ended in this process"),
+        ("iujqljl", "a job of this process has failed before"),  # and the last rank is gone
+    )
+    for steps, why in cases:
+        options = ("--enable-recovery",) if "q" in steps else ()
+        env = {"options": options, "HORON_START_TIMEOUT": "1h", **LOSES}
+        with mpirun(3, OPEN_MPI, steps, command=command, **env) as job:
+            status, out, err = job.end()
+            job.assert_nothing_left()
+        assert status != 0 or options, (steps, out, err)
+        assert "do not know where to meet" in err and why in err, (steps, err)
+
+
+def test_mpirun_ranks_do_not_meet_by_an_mpi_that_is_another_launchers():
+    command = ("env", *FAR.split(), BESIDE_MPI)
+    with mpirun(3, MPICH, "iujl", command=command, **LOSES) as job:
+        status, out, err = job.end()
+    assert status != 0, (out, err)
+    told = r"its world has this process as rank 0 of 1, and Open MPI as rank \d of 3"
+    assert re.search(told, err), err
+
+
 def test_prterun_ranks_meet_once_they_know_their_number():
     program = tap.need(
         shutil.which("prterun"), "prterun is not installed (no package of Debian 12)"

@@ -4,12 +4,19 @@
  * tells all of them what it has put, once. Nothing is kept from one meeting to the next, so the
  * same communicator may be given again; each meeting has a number of its own, by which jobs are
  * told apart that meet at one address with the same key.
+ *
+ * MPI's world is such a space, too, where the job would fail otherwise: its launcher tells neither
+ * where to meet nor a key, or cannot be asked. Then MPI, which all ranks have begun, is what is
+ * left. It is not asked before: a launcher answers whatever has become of other ranks, where a call
+ * of MPI might wait for a lost one, or end the process. So it is not asked, either, once a job of
+ * this process has failed.
  */
 #include "boot/identity/identity.h"
 #include "boot/identity/space.h"
 
 #include "alloc.h"
 #include "backend/mpi_comm.h"
+#include "backend/mpi_open.h"
 #include "boot/connect/handshake.h"
 #include "clock.h"
 
@@ -48,6 +55,40 @@ horon_status_t horon_identity_of_communicator(struct horon_identity *identity,
                                         .pmi_fd = -1,
                                         .source = "the communicator"};
     return HORON_OK;
+}
+
+static horon_status_t see_world(const struct horon_identity *identity, struct horon_mpi_comm *comm,
+                                const struct horon_config *config, struct horon_error *error)
+{
+    const horon_status_t status =
+        horon_mpi_comm_see_world(comm, config->mpi_library, config->mpi_serialized, error);
+    if (status != HORON_OK)
+        return status;
+    if (comm->size != identity->size || comm->rank != identity->rank)
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "its world has this process as rank %d of %d, and %s as rank %d of "
+                               "%d",
+                               comm->rank, comm->size, identity->source, identity->rank,
+                               identity->size);
+    return HORON_OK;
+}
+
+bool horon_identity_by_world(struct horon_identity *identity, struct horon_mpi_comm *comm,
+                             const struct horon_config *config, struct horon_error *error)
+{
+    struct horon_error why = {0};
+    assert(identity->size > 1);
+    if (config->ranks[0] || !horon_mpi_says("MPI_Initialized"))
+        return false;
+    if (see_world(identity, comm, config, &why) != HORON_OK) {
+        *comm = (struct horon_mpi_comm){0};
+        horon_text_add(error->text, sizeof error->text, "", " (MPI has begun, and cannot tell: %s)",
+                       why.text);
+        return false;
+    }
+    identity->space = &horon_space_mpi;
+    identity->store[0] = 0;
+    return true;
 }
 
 static horon_status_t mpi_open(struct horon_space *space, struct horon_error *error)
@@ -124,8 +165,10 @@ static horon_status_t mpi_await(struct horon_space *space, int rank, const char 
         horon_mpi_comm_tell(space->library, &word->job, (int)TRAVELS, &word->request, error);
     if (status == HORON_OK)
         status = wait_for_word(space, word, error);
-    if (status != HORON_OK)
-        return status; /* the word is left to MPI */
+    if (status != HORON_OK) { /* the word is left to MPI, whose next one would meet it */
+        (void)horon_mpi_doubted(true);
+        return status;
+    }
     memcpy(value, word->value, sizeof word->value);
     value[sizeof word->value - 1] = 0;
     space->job = word->job;

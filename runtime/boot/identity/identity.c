@@ -228,12 +228,15 @@ static horon_status_t derive_store(struct horon_identity *identity, const struct
     if (port == 0 && mark != 0)
         port = DERIVED_PORT_FIRST + (int)(mark % DERIVED_PORTS);
     static_assert(DERIVED_PORT_FIRST + DERIVED_PORTS + HORON_PORT_SCAN <= 32768, "see above");
-    if (!known || port == 0)
-        return horon_error_set(error, HORON_ERR_CONFIG,
-                               "ranks started by %s do not know where to meet: set %sMASTER_PORT, "
-                               "or HORON_STORE=tcp://HOST:PORT with an address of rank 0",
-                               launcher == launchers ? "horonrun or by hand" : launcher->name,
-                               known ? "" : "MASTER_ADDR and ");
+    if (!known || port == 0) {
+        status =
+            horon_error_set(error, HORON_ERR_CONFIG,
+                            "ranks started by %s do not know where to meet: set %sMASTER_PORT, "
+                            "or HORON_STORE=tcp://HOST:PORT with an address of rank 0",
+                            launcher == launchers ? "horonrun or by hand" : launcher->name,
+                            known ? "" : "MASTER_ADDR and ");
+        return launcher == launchers || look(get, "MASTER_ADDR") ? status : HORON_AGAIN;
+    }
     const bool bare_v6 = strchr(host, ':') && host[0] != '[';
     snprintf(identity->store, sizeof identity->store, bare_v6 ? "tcp://[%s]:%d" : "tcp://%s:%d",
              host, port);
@@ -385,12 +388,12 @@ horon_status_t horon_identity_find(struct horon_identity *identity, int rank, in
     }
     if (status == HORON_OK)
         status = take_store(&found, launcher, store, get, error);
-    if (status != HORON_OK)
+    if (status < HORON_OK)
         return status;
     assert(found.rank >= 0 && found.rank < found.size);
     assert(found.size > 1 || found.store[0] == 0);
-    assert(found.size == 1 || found.store[0] || found.space);
+    assert((status == HORON_AGAIN) == (found.size > 1 && !found.store[0] && !found.space));
     assert(found.local_rank < found.size);
     *identity = found;
-    return HORON_OK;
+    return status;
 }

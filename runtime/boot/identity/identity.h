@@ -51,8 +51,9 @@ struct horon_identity {
  * @param rank, size what the caller says, or -1, -1: the environment decides, and with nothing
  * found it is a world of one
  * @param store the row STORE, "" if it is not set
- * @return OK | ERR_CONFIG, a variable is missing or absurd; named | ERR_INVALID, only one of rank
- *         and size is given, or they make no sense
+ * @return OK | AGAIN, all is found but where the ranks meet: neither the launcher nor the user says
+ *         it; @p error is ERR_CONFIG and says what to set | ERR_CONFIG, a variable is missing or
+ *         absurd; named | ERR_INVALID, only one of rank and size is given, or they make no sense
  */
 horon_status_t horon_identity_find(struct horon_identity *identity, int rank, int size,
                                    const char *store, horon_environment_fn get,
@@ -68,6 +69,15 @@ horon_status_t horon_identity_find(struct horon_identity *identity, int rank, in
 horon_status_t horon_identity_of_communicator(struct horon_identity *identity,
                                               struct horon_mpi_comm *comm, const void *given,
                                               const char *library, struct horon_error *error);
+
+/**
+ * Makes MPI's world the space of a launcher's job, if the program has begun MPI, this thread may
+ * call it, and the world is the launch: same size and same rank.
+ * @param comm   set, for as long as the ranks meet
+ * @param error  of a job that lacks a place to meet; if MPI has begun, but not so, why is added
+ */
+bool horon_identity_by_world(struct horon_identity *identity, struct horon_mpi_comm *comm,
+                             const struct horon_config *config, struct horon_error *error);
 
 /* ---- selection.c: a job of some of the launcher's ranks ---- */
 
