@@ -3,7 +3,7 @@
  */
 #include "backend/backends.h"
 
-#include "backend/mpi_library.h"
+#include "backend/mpi_begin.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -163,7 +163,8 @@ void horon_backends_close(struct horon_backends *backends, bool in_peace)
 {
     for (size_t i = 0; i < backends->count; i++)
         backends->tables[i]->close(backends->contexts[i], in_peace);
-    (void)horon_mpi_doubted(!in_peace);
+    if (!in_peace)
+        horon_mpi_doubt();
     *backends = (struct horon_backends){0};
 }
 

@@ -7,6 +7,7 @@
 #include "backend/mpi_comm.h"
 
 #include "alloc.h"
+#include "backend/mpi_begin.h"
 
 #include <string.h>
 
@@ -106,7 +107,7 @@ horon_status_t horon_mpi_comm_see_world(struct horon_mpi_comm *comm, const char 
                                         bool serialized, struct horon_error *error)
 {
     *comm = (struct horon_mpi_comm){0};
-    if (horon_mpi_doubted(false))
+    if (horon_mpi_is_doubted())
         return horon_error_set(error, HORON_ERR_UNSUPPORTED,
                                "a job of this process has failed before, whose ranks it needs");
     horon_status_t status = horon_mpi_find(file, &comm->library, error);

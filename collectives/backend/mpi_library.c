@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tables of the families, and the one MPI of the process. A predefined object is a symbol in
+ * The tables of the families, and the process's library. A predefined object is a symbol in
  * Open MPI, a number in MPICH (which the MPICH ABI Compatibility Initiative froze), and another one
  * in the ABI of the MPI standard, so each row has all three.
  *
@@ -19,11 +19,8 @@
 
 #include <assert.h>
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { OPEN_MPI, MPICH, STANDARD, FAMILIES };
 
@@ -42,9 +39,6 @@ static const struct horon_mpi_family families[FAMILIES] = {
                   .handle_bytes = sizeof(void *),
                   .in_place = (void *)1},
 };
-
-/* What boot/identity calls a launcher that is one family's own. Any MPI may have the standard's. */
-static const char *const launchers[] = {[OPEN_MPI] = "Open MPI", [MPICH] = "PMI"};
 
 struct object_row {
     const char *symbol; /* of Open MPI; NULL: there is none */
@@ -135,18 +129,15 @@ static_assert(sizeof call_rows / sizeof call_rows[0] ==
 
 /* ---- the process's --------------------------------------------------------------------------- */
 
-/* MPI is one in a process, whatever the number of contexts: the only state of its kind. */
+/* MPI is one in a process, whatever the number of contexts: the only state of its kind, with that
+ * of mpi_begin.c, whose lock guards it. What is there once it is loaded is read without. */
 static struct {
-    pthread_mutex_t lock; /* guards all of it; the library is read without, once it is there */
     struct horon_mpi_library library;
     char file[HORON_MPI_FILE_BYTES];
-    bool loaded, usable; /* usable: begun by somebody, and its handles are there */
+    bool loaded;
     horon_mpi_handle types[HORON_DTYPE_COUNT];
     horon_mpi_handle ops[HORON_REDOP_COUNT], own_ops[HORON_REDOP_COUNT];
-    bool used; /* by a context that asked, and is not done */
-    bool stays, closed, failed;
-    pid_t process; /* in which horon began it: a child of a fork does not end it */
-} process = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} process;
 
 /* ---- functions that combine ------------------------------------------------------------------ */
 
@@ -267,13 +258,12 @@ static const struct horon_mpi_family *family_of(void *image)
     return &families[dlsym(image, world_row.symbol) ? OPEN_MPI : MPICH];
 }
 
-static horon_status_t open_and_find(const struct horon_mpi_wanted *wanted,
+static horon_status_t open_and_find(const char *file, const char *launcher,
                                     struct horon_error *error)
 {
     struct horon_mpi_library *library = &process.library;
     void *image = NULL;
-    horon_status_t status =
-        horon_mpi_open(wanted->file, wanted->launcher.name, process.file, &image, error);
+    horon_status_t status = horon_mpi_open(file, launcher, process.file, &image, error);
     if (status != HORON_OK)
         return status;
     library->image = image;
@@ -289,116 +279,26 @@ static horon_status_t open_and_find(const struct horon_mpi_wanted *wanted,
     return HORON_OK;
 }
 
-static horon_status_t load(const struct horon_mpi_wanted *wanted, struct horon_error *error)
+horon_status_t horon_mpi_load(const char *file, const char *launcher,
+                              struct horon_mpi_library **library_out, struct horon_error *error)
 {
     struct horon_error why = {0};
-    const horon_status_t status = open_and_find(wanted, &why);
-    const bool prefix = status == HORON_ERR_UNSUPPORTED && wanted->file[0];
+    const horon_status_t status = process.loaded ? HORON_OK : open_and_find(file, launcher, &why);
+    const bool prefix = status == HORON_ERR_UNSUPPORTED && file[0];
     if (status != HORON_OK)
-        horon_error_set(error, status, "%s%s", prefix ? "HORON_MPI_LIBRARY=" : "", why.text);
-    return status;
-}
-
-/* ---- from its begin to its end --------------------------------------------------------------- */
-
-/* Behind whatever the program's own handlers do. */
-static void end_with_process(void)
-{
-    const struct horon_mpi_library *library = &process.library;
-    if (process.process != getpid() || process.used || process.stays ||
-        horon_mpi_has_ended(library))
-        return;
-    library->mpi.finalize();
-}
-
-/* One of several that a launcher of MPI's started. */
-static bool has_peers(const struct horon_mpi_wanted *wanted)
-{
-    const char *by = wanted->launcher.name;
-    return by && wanted->size > 1 &&
-           (strcmp(by, launchers[OPEN_MPI]) == 0 || strcmp(by, launchers[MPICH]) == 0 ||
-            strcmp(by, "PMIx") == 0 || strcmp(by, "Slurm") == 0);
-}
-
-/* Where this one does without, the others would wait for it in MPI_Init() for ever. */
-static horon_status_t refuse_alone(const struct horon_mpi_wanted *wanted, struct horon_error *error)
-{
-    const struct horon_error why = *error;
-    const char *srun = wanted->launcher.srun;
-    if (!has_peers(wanted) || (srun && strcmp(srun, "none") == 0) ||
-        horon_mpi_says("MPI_Initialized"))
-        return HORON_ERR_UNSUPPORTED;
-    return horon_error_set(error, HORON_ERR_CONFIG,
-                           "%.300s; the ranks that %s started begin MPI together or not at all: "
-                           "name its library with HORON_MPI_LIBRARY, or leave mpi out of "
-                           "HORON_BACKEND",
-                           why.text, wanted->launcher.name);
-}
-
-/* Open MPI says its name whatever its ABI. */
-static bool is_open_mpi(const struct horon_mpi_library *library)
-{
-    const char name[] = "Open MPI";
-    return strncmp(library->version, name, strlen(name)) == 0;
-}
-
-/* Without what it needs each rank would be alone in MPICH, and Open MPI ends the process. An MPICH
- * that stands on Slurm's own library of PMI needs no variable. */
-static horon_status_t check_srun(const char *way, struct horon_error *error)
-{
-    const struct horon_mpi_library *library = &process.library;
-    const bool is_open = is_open_mpi(library);
-    if (!way || strcmp(way, "pmix") == 0 || (!is_open && strcmp(way, "pmi2") == 0))
-        return HORON_OK;
-    if (!is_open && (dlsym(library->image, "PMI_Init") || dlsym(library->image, "PMI2_Init")))
-        return HORON_OK;
-    return horon_error_set(error, HORON_ERR_UNSUPPORTED,
-                           "MPI is not begun in a process that srun --mpi=%s started: %s needs "
-                           "srun --mpi=%s, or its own mpirun",
-                           way, library->family->name, is_open ? "pmix" : "pmi2");
-}
-
-static horon_status_t begin(const struct horon_mpi_wanted *wanted, struct horon_error *error)
-{
-    struct horon_mpi_library *library = &process.library;
-    const horon_status_t status = check_srun(wanted->launcher.srun, error);
-    if (status != HORON_OK)
-        return status;
-    if (!has_peers(wanted))
-        return horon_error_set(error, HORON_ERR_UNSUPPORTED,
-                               "MPI is not begun in a process that %s started: start it with %s's "
-                               "mpirun, or call MPI_Init() before",
-                               wanted->launcher.name ? wanted->launcher.name : "nobody",
-                               library->family->name);
-    int level = 0;
-    const int code =
-        library->mpi.init_thread(NULL, NULL, library->family->levels[HORON_MPI_MULTIPLE], &level);
-    if (code != HORON_MPI_SUCCESS)
-        return horon_error_set(error, HORON_ERR_SYSTEM, "MPI_Init_thread() of %s failed with %d",
-                               library->file, code);
-    library->began = true;
-    process.process = getpid();
-    atexit(end_with_process);
-    library->mpi.comm_set_errhandler(library->world, library->errors_return);
+        return horon_error_set(error, status, "%s%s", prefix ? "HORON_MPI_LIBRARY=" : "", why.text);
+    *library_out = &process.library;
     return HORON_OK;
 }
 
-/* Two families that do not know each other: each rank would be alone. */
-static horon_status_t check_launcher(const struct horon_mpi_wanted *wanted,
-                                     struct horon_error *error)
+bool horon_mpi_has_ended(const struct horon_mpi_library *library)
 {
-    const struct horon_mpi_library *library = &process.library;
-    const bool differ = wanted->launcher.name && wanted->size > 1 && !is_open_mpi(library) &&
-                        strcmp(wanted->launcher.name, launchers[OPEN_MPI]) == 0;
-    if (!differ && (!library->size || library->size > 1 || wanted->size == 1))
-        return HORON_OK;
-    return horon_error_set(error, HORON_ERR_CONFIG,
-                           "%s started %d ranks, but %s (%s) %s: start them with its own mpirun, "
-                           "or name the launcher's library with HORON_MPI_LIBRARY",
-                           wanted->launcher.name ? wanted->launcher.name : "another launcher",
-                           wanted->size, library->file, library->family->name,
-                           library->size == 1 ? "sees one" : "is not its library");
+    int ended = 0;
+    library->mpi.finalized(&ended);
+    return ended;
 }
+
+/* ---- handles --------------------------------------------------------------------------------- */
 
 static horon_status_t make_half(horon_dtype_t dtype, struct horon_error *error)
 {
@@ -413,9 +313,10 @@ static horon_status_t make_half(horon_dtype_t dtype, struct horon_error *error)
     return HORON_OK;
 }
 
-static horon_status_t make_types_and_ops(struct horon_error *error)
+horon_status_t horon_mpi_make_handles(const struct horon_mpi_library *library,
+                                      struct horon_error *error)
 {
-    const struct horon_mpi_library *library = &process.library;
+    assert(library == &process.library);
     horon_status_t status = make_half(HORON_FLOAT16, error);
     if (status == HORON_OK)
         status = make_half(HORON_BFLOAT16, error);
@@ -429,144 +330,17 @@ static horon_status_t make_types_and_ops(struct horon_error *error)
     return status;
 }
 
-/* These calls any thread may make. */
-static horon_status_t see_level(struct horon_error *error)
-{
-    struct horon_mpi_library *library = &process.library;
-    int level = 0, main = 0;
-    library->mpi.query_thread(&level);
-    library->mpi.is_thread_main(&main);
-    library->level = HORON_MPI_SINGLE;
-    while (library->level < HORON_MPI_MULTIPLE &&
-           level >= library->family->levels[library->level + 1])
-        library->level++;
-    if (library->level >= HORON_MPI_SERIALIZED || main)
-        return HORON_OK;
-    return horon_error_set(error, HORON_ERR_UNSUPPORTED,
-                           "MPI was begun for calls of one thread, and another one makes this "
-                           "context: begin it with MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...)");
-}
-
-static horon_status_t see_world(struct horon_error *error)
-{
-    struct horon_mpi_library *library = &process.library;
-    int code = library->mpi.comm_rank(library->world, &library->rank);
-    if (code == HORON_MPI_SUCCESS)
-        code = library->mpi.comm_size(library->world, &library->size);
-    return code == HORON_MPI_SUCCESS ? HORON_OK
-                                     : horon_mpi_failed(library, "MPI_Comm_rank", code, error);
-}
-
-/* With the lock. */
-static horon_status_t make_usable(const struct horon_mpi_wanted *wanted, struct horon_error *error)
-{
-    struct horon_mpi_library *library = &process.library;
-    int begun = 0;
-    if (process.used)
-        return horon_error_set(error, HORON_ERR_UNSUPPORTED,
-                               "another context of this process uses MPI, which serves one");
-    if (process.closed)
-        return horon_error_set(error, HORON_ERR_UNSUPPORTED,
-                               "what was given up is still in MPI's hands");
-    horon_status_t status = process.loaded ? HORON_OK : load(wanted, error);
-    if (status == HORON_ERR_UNSUPPORTED)
-        return refuse_alone(wanted, error);
-    if (status == HORON_OK)
-        status = check_launcher(wanted, error);
-    if (status != HORON_OK)
-        return status;
-    library->mpi.initialized(&begun);
-    if (begun && horon_mpi_has_ended(library))
-        return horon_error_set(error, HORON_ERR_UNSUPPORTED,
-                               "MPI has ended in this process, and cannot begin again");
-    if (!begun)
-        status = begin(wanted, error);
-    if (status == HORON_OK)
-        status = see_level(error);
-    if (status == HORON_OK && !process.usable)
-        status = see_world(error);
-    if (status == HORON_OK)
-        status = check_launcher(wanted, error);
-    if (status == HORON_OK && !process.usable)
-        status = make_types_and_ops(error);
-    process.usable = status == HORON_OK;
-    return status;
-}
-
-horon_status_t horon_mpi_begin(const struct horon_mpi_wanted *wanted,
-                               const struct horon_mpi_library **library_out,
-                               struct horon_error *error)
-{
-    pthread_mutex_lock(&process.lock);
-    const horon_status_t status = make_usable(wanted, error);
-    process.used |= status == HORON_OK;
-    pthread_mutex_unlock(&process.lock);
-    if (status == HORON_OK)
-        *library_out = &process.library;
-    return status;
-}
-
-horon_status_t horon_mpi_find(const char *file, const struct horon_mpi_library **library_out,
-                              struct horon_error *error)
-{
-    const struct horon_mpi_wanted wanted = {.file = file};
-    int begun = 0;
-    pthread_mutex_lock(&process.lock);
-    const horon_status_t status = process.loaded ? HORON_OK : load(&wanted, error);
-    pthread_mutex_unlock(&process.lock);
-    if (status != HORON_OK)
-        return status;
-    process.library.mpi.initialized(&begun);
-    if (!begun || horon_mpi_has_ended(&process.library))
-        return horon_error_set(error, HORON_ERR_INVALID,
-                               "%s (%s) %s in this process, and has no communicators",
-                               process.library.file, process.library.family->name,
-                               begun ? "has ended" : "has not begun");
-    *library_out = &process.library;
-    return HORON_OK;
-}
-
 /* MPICH counts what is left when it ends. */
-static void free_types_and_ops(void)
+void horon_mpi_free_handles(const struct horon_mpi_library *library)
 {
-    const struct horon_mpi_calls *mpi = &process.library.mpi;
+    const struct horon_mpi_calls *mpi = &library->mpi;
+    assert(library == &process.library);
     mpi->type_free(&process.types[HORON_FLOAT16]);
     mpi->type_free(&process.types[HORON_BFLOAT16]);
     for (int redop = 0; redop < HORON_REDOP_COUNT; redop++)
         if (combines[redop])
             mpi->op_free(&process.own_ops[redop]);
-    process.usable = false;
 }
-
-void horon_mpi_end(bool stays, bool closed)
-{
-    pthread_mutex_lock(&process.lock);
-    assert(process.used);
-    process.used = false;
-    process.stays |= stays;
-    process.closed |= closed;
-    if (!process.stays && !horon_mpi_has_ended(&process.library))
-        free_types_and_ops();
-    pthread_mutex_unlock(&process.lock);
-}
-
-bool horon_mpi_doubted(bool failed)
-{
-    pthread_mutex_lock(&process.lock);
-    process.failed |= failed;
-    const bool doubted = process.failed || process.stays || process.closed;
-    pthread_mutex_unlock(&process.lock);
-    return doubted;
-}
-
-bool horon_mpi_has_ended(const struct horon_mpi_library *library)
-{
-    int ended = 0;
-    library->mpi.finalized(&ended);
-    return ended;
-}
-
-/* ---- handles --------------------------------------------------------------------------------- */
 
 horon_mpi_handle horon_mpi_type(const struct horon_mpi_library *library, horon_dtype_t dtype)
 {

@@ -8,14 +8,13 @@
  * where the callee reads an int is right on x86-64 and AArch64, whose calls pass both in one
  * register; where the callee writes one, the rest of the word is 0 before.
  *
- * A process has one MPI, and it begins and ends once: so what is here is the process's, not a
- * context's. It is loaded for the first context that asks for it, and stays. It serves one context
- * at a time: two could not tell their communicators apart while these are made.
+ * A process has one MPI: so what is here is the process's, not a context's. It is loaded for the
+ * first context that asks for it, and stays. mpi_begin.h says which one that is, and when it
+ * begins.
  */
 #ifndef HORON_BACKEND_MPI_LIBRARY_H
 #define HORON_BACKEND_MPI_LIBRARY_H
 
-#include "launcher.h"
 #include "status.h"
 
 #include <stdbool.h>
@@ -108,49 +107,21 @@ struct horon_mpi_library {
     int rank, size; /* in its world */
 };
 
-/** What is asked for. */
-struct horon_mpi_wanted {
-    const char *file; /* the library; "": the one that the process has, else the launcher's, else
-                         the first one found */
-    struct horon_launcher launcher; /* that started this process */
-    int size;                       /* ranks that it started */
-};
-
-/**
- * Finds the library, and begins MPI unless that has been done. A process that was not started as
- * one of MPI's ranks begins nothing: it would be alone in its world.
- * Blocks: as MPI_Init does, until all ranks of its world have come. Thread: any, one at a time.
- * @return OK, *library_out lives until the process ends | ERR_UNSUPPORTED, there is none, or it has
- * ended, it did not start this process or srun did without what it needs, another context has it,
- * or it lets another thread alone make calls: @p error says which | ERR_CONFIG, a launcher of one
- * family and a library of the other, none where the launcher's other ranks would wait for this one
- * in MPI_Init(), or as of horon_mpi_open() | ERR_SYSTEM, MPI_Init failed
- */
-horon_status_t horon_mpi_begin(const struct horon_mpi_wanted *wanted,
-                               const struct horon_mpi_library **library_out,
-                               struct horon_error *error);
-
-/** Finds the library for a caller that has MPI already, and begins nothing.
- * @return OK | as of horon_mpi_open() | ERR_INVALID, MPI has not begun, or has ended.
- * Thread: any. Blocks: no. */
-horon_status_t horon_mpi_find(const char *file, const struct horon_mpi_library **library_out,
-                              struct horon_error *error);
-
-/** The context that has it is done with it. What horon began ends with the process, if that is so,
- * unless @p stays: ranks might wait for ever.
- * @param closed  it must not be called any more: memory that is not ours is in its hands, or a
- * thread of ours, which the next context's communicators would meet
- * Thread: any, one at a time. Blocks: no. */
-void horon_mpi_end(bool stays, bool closed);
-
-/** Has a job of this process failed, or is what was given up in MPI's hands? Then a rank of the
- * world may be gone, and a call that needs it might wait for ever, or end the process.
- * @param failed  one has, and so it stays. Thread: any. Blocks: no. */
-bool horon_mpi_doubted(bool failed);
-
+/** Finds the library, once a process, and begins nothing. Under the lock of mpi_begin.c, which
+ * alone writes to what it gets: it lives until the process ends.
+ * @param file      as in mpi_begin.h
+ * @param launcher  whose library goes first; NULL: any
+ * @return OK | ERR_UNSUPPORTED, it is not there, or lacks a call | ERR_CONFIG, the process has
+ * another one. Blocks: no. */
+horon_status_t horon_mpi_load(const char *file, const char *launcher,
+                              struct horon_mpi_library **library_out, struct horon_error *error);
 /** Has it ended? Then it must not be called any more. Thread: any. */
 bool horon_mpi_has_ended(const struct horon_mpi_library *library);
 
+/** Makes those of the handles below that are not MPI's, once it has begun; and frees them. */
+horon_status_t horon_mpi_make_handles(const struct horon_mpi_library *library,
+                                      struct horon_error *error);
+void horon_mpi_free_handles(const struct horon_mpi_library *library);
 /** All dtypes have one. */
 horon_mpi_handle horon_mpi_type(const struct horon_mpi_library *library, horon_dtype_t dtype);
 /** Of one that reduces (horon_reduce_supported()) and is no average. */

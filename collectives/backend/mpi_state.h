@@ -8,7 +8,7 @@
 #define HORON_BACKEND_MPI_STATE_H
 
 #include "backend/backend.h"
-#include "backend/mpi_library.h"
+#include "backend/mpi_begin.h"
 
 struct horon_mpi_channel;
 

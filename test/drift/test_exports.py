@@ -15,7 +15,12 @@ HEADER = "include/horon/horon.h"
 
 # fork() knows no handle, so its handlers need a list of the process's contexts. MPI is one in a
 # process, and begins and ends once; what combines elements for it is told of no context.
-HOLDS_STATE = ("fork.c.o", "gloo_hash_store.c.o", "backend_mpi_library.c.o")
+HOLDS_STATE = (
+    "fork.c.o",
+    "gloo_hash_store.c.o",
+    "backend_mpi_begin.c.o",
+    "backend_mpi_library.c.o",
+)
 
 # What the linker and the sanitizers put there.
 LINKER_MADE = re.compile(

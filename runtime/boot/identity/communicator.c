@@ -15,6 +15,7 @@
 #include "boot/identity/space.h"
 
 #include "alloc.h"
+#include "backend/mpi_begin.h"
 #include "backend/mpi_comm.h"
 #include "backend/mpi_open.h"
 #include "boot/connect/handshake.h"
@@ -166,7 +167,7 @@ static horon_status_t mpi_await(struct horon_space *space, int rank, const char 
     if (status == HORON_OK)
         status = wait_for_word(space, word, error);
     if (status != HORON_OK) { /* the word is left to MPI, whose next one would meet it */
-        (void)horon_mpi_doubted(true);
+        horon_mpi_doubt();
         return status;
     }
     memcpy(value, word->value, sizeof word->value);

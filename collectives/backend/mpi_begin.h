@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The process's MPI from its begin to its end. Both happen once, so it serves one context at a
+ * time: two could not tell their communicators apart while these are made.
+ */
+#ifndef HORON_BACKEND_MPI_BEGIN_H
+#define HORON_BACKEND_MPI_BEGIN_H
+
+#include "backend/mpi_library.h"
+#include "launcher.h"
+
+/** What is asked for. */
+struct horon_mpi_wanted {
+    const char *file; /* the library; "": the one that the process has, else the launcher's, else
+                         the first one found */
+    struct horon_launcher launcher; /* that started this process */
+    int size;                       /* ranks that it started */
+};
+
+/**
+ * Finds the library, and begins MPI unless that has been done. A process that was not started as
+ * one of MPI's ranks begins nothing: it would be alone in its world.
+ * Blocks: as MPI_Init does, until all ranks of its world have come. Thread: any, one at a time.
+ * @return OK, *library_out lives until the process ends | ERR_UNSUPPORTED, there is none, or it has
+ * ended, it did not start this process or srun did without what it needs, another context has it,
+ * or it lets another thread alone make calls: @p error says which | ERR_CONFIG, a launcher of one
+ * family and a library of the other, none where the launcher's other ranks would wait for this one
+ * in MPI_Init(), or as of horon_mpi_open() | ERR_SYSTEM, MPI_Init failed
+ */
+horon_status_t horon_mpi_begin(const struct horon_mpi_wanted *wanted,
+                               const struct horon_mpi_library **library_out,
+                               struct horon_error *error);
+
+/** Finds the library for a caller that has MPI already, and begins nothing.
+ * @return OK | as of horon_mpi_open() | ERR_INVALID, MPI has not begun, or has ended.
+ * Thread: any. Blocks: no. */
+horon_status_t horon_mpi_find(const char *file, const struct horon_mpi_library **library_out,
+                              struct horon_error *error);
+
+/** The context that has it is done with it. What horon began ends with the process, if that is so,
+ * unless @p stays: ranks might wait for ever.
+ * @param closed  it must not be called any more: memory that is not ours is in its hands, or a
+ * thread of ours, which the next context's communicators would meet
+ * Thread: any, one at a time. Blocks: no. */
+void horon_mpi_end(bool stays, bool closed);
+
+/** A job of this process has failed: a rank of the world may be gone, and so it stays. Thread: any.
+ * Blocks: no. */
+void horon_mpi_doubt(void);
+/** Has one, or is what was given up in MPI's hands? Then a call that needs all ranks of the world
+ * might wait for ever, or end the process. Thread: any. Blocks: no. */
+bool horon_mpi_is_doubted(void);
+
+#endif
