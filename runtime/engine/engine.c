@@ -7,6 +7,7 @@
 #include "engine/messages.h"
 
 #include "alloc.h"
+#include "engine/backends.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -120,28 +121,6 @@ void horon_engine_say_linked(struct horon_engine *engine)
             horon_engine_send_linked(engine, membership->peers[i]);
 }
 
-static horon_status_t open_backends(struct horon_engine *engine, struct horon_error *error)
-{
-    const struct horon_engine_options *options = &engine->options;
-    const char *order = options->config->backend;
-    const struct horon_backend_settings settings = {
-        .order = options->gloo_era ? horon_backends_order_among_gloo(order) : order,
-        .mpi_library = options->config->mpi_library,
-        .mpi_serialized = options->config->mpi_serialized != 0,
-        .launcher = options->launcher,
-        .launched = options->topology->size,
-        .gloo_links = options->links,
-        .gloo_native = options->config->gloo_native != 0,
-        .gloo_e1 = options->gloo_era == 1,
-    };
-    if (options->backends)
-        return horon_backends_open(&engine->backends, options->backends, options->backend_count,
-                                   NULL, options->log, error);
-    return horon_backends_open(
-        &engine->backends, options->gloo_era ? horon_backends_among_gloo : horon_backends,
-        options->gloo_era ? 1 : horon_backend_count, &settings, options->log, error);
-}
-
 horon_status_t horon_engine_create(const struct horon_engine_options *options,
                                    struct horon_engine **engine_out, struct horon_error *error)
 {
@@ -158,7 +137,7 @@ horon_status_t horon_engine_create(const struct horon_engine_options *options,
         goto done;
     status = horon_names_init(&engine->names, (size_t)options->config->cache_entries);
     if (status == HORON_OK)
-        status = open_backends(engine, error);
+        status = horon_engine_open_backends(engine, error);
     if (status == HORON_OK)
         status = horon_engine_create_membership(engine, &engine->membership, error);
     if (status == HORON_OK)

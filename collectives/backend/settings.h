@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a context tells its backends when they open. The runtime makes it of the options. */
+#ifndef HORON_BACKEND_SETTINGS_H
+#define HORON_BACKEND_SETTINGS_H
+
+#include "launcher.h"
+
+#include <stdbool.h>
+
+struct horon_link;
+
+/** What a context wants of its backends. */
+struct horon_backend_settings {
+    /* Their names in order of preference, comma separated; NULL: all, as they stand. One that is
+     * usable everywhere is always there, behind those that are named. */
+    const char *order;
+    const char *mpi_library; /* a file; "": one that is found */
+    bool mpi_serialized;     /* the program makes no calls of MPI as long as the context is there */
+    struct horon_launcher launcher;
+    int launched; /* ranks that it started */
+    /* [launched] links to Gloo's ranks, NULL for this one: the backend gloo takes them, and leaves
+     * NULL; what it has not taken is the caller's. NULL: there are none */
+    struct horon_link **gloo_links;
+    bool gloo_native; /* two horons speak better than Gloo to each other (link/gloo_wire.h) */
+    bool gloo_e1;     /* its ranks are of Gloo's first era: their float16 is not torch's */
+};
+
+#endif

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the options say to the backends of an engine, and how these open. */
+#ifndef HORON_ENGINE_BACKENDS_H
+#define HORON_ENGINE_BACKENDS_H
+
+#include "engine/engine_state.h"
+
+/** What @p config wants of the backends, in a job of @p size ranks, without links to Gloo's. It
+ * has views of @p config. Thread: any. */
+struct horon_backend_settings horon_engine_backend_settings(const struct horon_config *config,
+                                                            const struct horon_launcher *launcher,
+                                                            int size);
+
+/** Opens those that the engine's options name. @return as horon_backends_open() */
+horon_status_t horon_engine_open_backends(struct horon_engine *engine, struct horon_error *error);
+
+#endif
