@@ -52,7 +52,13 @@ struct horon_boot_caller {
     /* NULL, or makes ready what the caller needs of this machine, as rank @p rank, before the ranks
      * meet: if it fails, all hear why */
     horon_status_t (*get_ready)(void *arg, int rank, struct horon_error *error);
-    void *arg;            /* of both */
+    /* NULL, or begins what all ranks of several begin together, once they are connected; a library
+     * may wait for them there, and does so in a thread of its own. Asked again and again, about
+     * every millisecond. @return OK, it is through | IN_PROGRESS, @p error says what is waited for
+     * | a failure, which all hear */
+    horon_status_t (*prepare)(void *arg, const struct horon_launcher *launcher, int size,
+                              struct horon_error *error);
+    void *arg;            /* of the three */
     const void *mpi_comm; /* NULL, or the address of a communicator, whose ranks are the job */
 };
 

@@ -71,7 +71,10 @@ static void turn(struct horon_joining *j)
 {
     const struct horon_boot_caller *caller = j->caller;
     const bool asks = caller->interrupted && !j->interrupted;
-    horon_joining_turn(j, asks && j->ask_ns < j->deadline_ns ? j->ask_ns : j->deadline_ns);
+    uint64_t until_ns = asks && j->ask_ns < j->deadline_ns ? j->ask_ns : j->deadline_ns;
+    if (j->look_ns && j->look_ns < until_ns)
+        until_ns = j->look_ns;
+    horon_joining_turn(j, until_ns);
     if (!asks || horon_clock_ns() < j->ask_ns)
         return;
     j->interrupted = caller->interrupted(caller->interrupted_arg) != 0;

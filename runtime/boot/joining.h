@@ -26,6 +26,7 @@ struct horon_joining {
     struct horon_mpi_comm comm; /* if the caller gave one */
     uint64_t ask_ns;            /* when the caller is asked next whether to go on */
     bool interrupted;           /* the caller does not want to; it is not asked again */
+    uint64_t look_ns;           /* when something is looked at that wakes no pump; 0: nothing is */
     uint64_t deadline_ns;       /* when waiting ends; UINT64_MAX: never */
     uint64_t begun_ns, met_ns, connected_ns; /* the ends of the steps; 0: not yet */
     const char *doing;                       /* "while ...", for texts */
@@ -41,6 +42,7 @@ struct horon_joining {
     struct horon_error unheard;       /* why other hosts could not reach this rank */
     int missing;                      /* connections to other hosts */
     struct horon_error link_error;    /* the first that failed */
+    struct horon_error awaited;       /* what the caller's prepare() waits for */
     struct horon_blobs blobs;         /* of this round */
     int *leader_of;                   /* [size] */
     uint8_t blob[HORON_STORE_BLOB_BYTES_MAX];

@@ -12,6 +12,7 @@
 #include <assert.h>
 #include <string.h>
 
+#define LOOK_NS 900000        /* between two questions to the caller's prepare(): a turn of 1 ms */
 #define PASSING_DESCRIPTORS 4 /* on their way */
 #define OWN_DESCRIPTORS 4     /* arena, doorbell, pidfd; control segment or socket to the leader */
 
@@ -250,6 +251,35 @@ static horon_status_t connect_ranks(struct horon_joining *j, struct horon_error 
     return status;
 }
 
+/* ---- What all begin together ---- */
+
+/* One that has not come is perhaps missed in the last round, too, and named there. */
+static void begin_is_late(struct horon_joining *j, struct horon_error *why)
+{
+    j->others_failed = true;
+    horon_error_set(why, HORON_ERR_TIMEOUT, "%s", j->awaited.text);
+}
+
+/* The last thing that may fail: all ranks are here, and want the same. A rank that fails or dies
+ * meanwhile is heard of here, and not where a library waits for it. */
+static horon_status_t begin_together(struct horon_joining *j, struct horon_error *error)
+{
+    const struct horon_boot_caller *caller = j->caller;
+    horon_status_t status = HORON_OK;
+    j->doing = "beginning what all ranks begin together";
+    while (caller->prepare && status == HORON_OK) {
+        status = caller->prepare(caller->arg, &j->boot->launcher, j->id.size, error);
+        if (status != HORON_IN_PROGRESS)
+            return status;
+        j->awaited = *error;
+        horon_error_clear(error);
+        j->look_ns = horon_clock_ns() + LOOK_NS;
+        status = horon_joining_wait(j, begin_is_late, error);
+        j->look_ns = 0;
+    }
+    return status;
+}
+
 /* ---- In order ---- */
 
 horon_status_t horon_joining_run_alone(struct horon_joining *j, struct horon_error *error)
@@ -276,7 +306,9 @@ static horon_status_t find_others(struct horon_joining *j, struct horon_error *e
         status = make_topology(j, error);
     if (status == HORON_OK)
         status = open_links(j, error);
-    return status == HORON_OK ? connect_ranks(j, error) : status;
+    if (status == HORON_OK)
+        status = connect_ranks(j, error);
+    return status == HORON_OK ? begin_together(j, error) : status;
 }
 
 horon_status_t horon_joining_run(struct horon_joining *j, struct horon_error *error)

@@ -74,6 +74,7 @@ static void *join_one(void *arg)
                                              .interrupted = world->interrupted,
                                              .interrupted_arg = rank,
                                              .get_ready = world->get_ready,
+                                             .prepare = world->prepare,
                                              .arg = rank};
     struct horon_config config;
     int count = 0;

@@ -41,6 +41,9 @@ struct boots {
     int (*interrupted)(void *rank); /* NULL, or asked by every rank */
     /* NULL, or called by every rank before it listens to others */
     horon_status_t (*get_ready)(void *rank, int number, struct horon_error *error);
+    /* NULL, or called by every rank again and again, once they are connected */
+    horon_status_t (*prepare)(void *rank, const struct horon_launcher *launcher, int size,
+                              struct horon_error *error);
     struct boots_rank ranks[BOOT_RANKS_MAX];
 };
 
