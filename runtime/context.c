@@ -9,6 +9,7 @@
 #include "boot/gloo/job.h"
 #include "clock.h"
 #include "deaths.h"
+#include "engine/backends.h"
 #include "host/failure_file.h"
 #include "reduce/reduce.h"
 #include "rings.h"
@@ -383,6 +384,21 @@ static void post_failure(void *context, horon_status_t status, const char *why)
     horon_host_post_abort(&ctx->host, &error);
 }
 
+static horon_status_t prepare_backends(void *context, const struct horon_launcher *launcher,
+                                       int size, struct horon_error *error)
+{
+    const struct horon_context *ctx = context;
+    struct horon_backend_settings settings =
+        horon_engine_backend_settings(&ctx->config, launcher, size);
+    settings.context = ctx;
+    return horon_backends_prepare(horon_backends, horon_backend_count, &settings, error);
+}
+
+static void give_up_backends(const struct horon_context *ctx)
+{
+    horon_backends_give_up(horon_backends, horon_backend_count, ctx, &ctx->log);
+}
+
 /* If the caller has chosen ranks, the variables tell of others. */
 static void warn_of_unheeded(const struct horon_context *ctx, const horon_options_t *options)
 {
@@ -407,6 +423,7 @@ static horon_status_t join(struct horon_context *ctx, const horon_options_t *opt
                                              .wrap = ctx->wrap,
                                              .get_ready = horon_recording_open,
                                              .given_up = post_failure,
+                                             .prepare = prepare_backends,
                                              .arg = ctx,
                                              .mpi_comm = options->mpi_comm};
     horon_boot_init(&ctx->boot);
@@ -419,6 +436,7 @@ static horon_status_t join(struct horon_context *ctx, const horon_options_t *opt
     horon_thread_forget(); /* only now: interrupted() may have called horon */
     if (status != HORON_OK) {
         horon_thread_error_host(ctx->boot.blamed_host);
+        give_up_backends(ctx);
         horon_recording_end(ctx);
         horon_fork_unregister(ctx);
         return status;
@@ -436,6 +454,7 @@ static horon_status_t join(struct horon_context *ctx, const horon_options_t *opt
         status = start_thread(ctx, error);
     if (status != HORON_OK) {
         post_failure(ctx, status, error->text);
+        give_up_backends(ctx);
         tear_down(ctx);
     }
     if (status == HORON_OK) {

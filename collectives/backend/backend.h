@@ -66,6 +66,16 @@ struct horon_backend {
 
     /* ---- of a context ---- */
 
+    /** While the ranks join, before any opens it: begins what a library of this one waits for other
+     * ranks in, on a thread of its own. Asked again until it is through. Never waits. NULL: there
+     * is nothing of the kind.
+     * @return OK, also where nothing is begun: open() says why | IN_PROGRESS, @p error says what is
+     * waited for | what it failed with: so does the context, on all ranks, as they would wait */
+    horon_status_t (*prepare)(const struct horon_backend_settings *settings,
+                              struct horon_error *error);
+    /** The context that asked has failed before it was ready: what is under way is left alone, and
+     * no rank is waited for. NULL with prepare(). @param context as in the settings */
+    void (*give_up)(const void *context, const struct horon_log *log);
     /** @param log outlives the context
      * @return OK | ERR_MEMORY | ERR_CONFIG, it is here, and a setting is wrong: the context fails |
      * anything else: there is none here; @p error says why */

@@ -95,6 +95,34 @@ void horon_backends_unused(const struct horon_backends *backends, const struct h
     HORON_LOG_AT(log, backends->level, "backend %s is not used: %s%s", backend->name, what, why);
 }
 
+/* ---- beginning ------------------------------------------------------------------------------- */
+
+horon_status_t horon_backends_prepare(const struct horon_backend *const *tables, size_t count,
+                                      const struct horon_backend_settings *settings,
+                                      struct horon_error *error)
+{
+    struct horon_backends wanted;
+    struct horon_error why = {0};
+    horon_status_t status = horon_backends_order(&wanted, tables, count, settings->order, error);
+    for (size_t i = 0; i < wanted.count && status == HORON_OK; i++) {
+        if (!wanted.tables[i]->prepare)
+            continue;
+        status = wanted.tables[i]->prepare(settings, &why);
+        if (status != HORON_OK)
+            horon_error_set(error, status, "backend %s: %s", wanted.tables[i]->name,
+                            why.text[0] ? why.text : horon_status_text(status));
+    }
+    return status;
+}
+
+void horon_backends_give_up(const struct horon_backend *const *tables, size_t count,
+                            const void *context, const struct horon_log *log)
+{
+    for (size_t i = 0; i < count; i++)
+        if (tables[i]->give_up)
+            tables[i]->give_up(context, log);
+}
+
 /* ---- opening --------------------------------------------------------------------------------- */
 
 static horon_status_t open_one(struct horon_backends *backends, size_t index,

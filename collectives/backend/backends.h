@@ -29,6 +29,14 @@ const char *horon_backends_order_among_gloo(const char *setting);
 horon_status_t horon_backends_order(struct horon_backends *backends,
                                     const struct horon_backend *const *tables, size_t count,
                                     const char *order, struct horon_error *error);
+/** Begins what those that are wanted begin on all ranks together, in their order. To be asked again
+ * as in the table. @return likewise | ERR_CONFIG, the order is wrong */
+horon_status_t horon_backends_prepare(const struct horon_backend *const *tables, size_t count,
+                                      const struct horon_backend_settings *settings,
+                                      struct horon_error *error);
+/** The context has failed before it was ready. @param tables [count] as at the begin */
+void horon_backends_give_up(const struct horon_backend *const *tables, size_t count,
+                            const void *context, const struct horon_log *log);
 /** Opens all that are wanted and can be; a line is logged for each that cannot.
  * @param tables [count] those that there are; they and @p log must outlive it
  * @param settings NULL: all, and nothing else is set

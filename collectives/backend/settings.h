@@ -17,7 +17,8 @@ struct horon_backend_settings {
     const char *mpi_library; /* a file; "": one that is found */
     bool mpi_serialized;     /* the program makes no calls of MPI as long as the context is there */
     struct horon_launcher launcher;
-    int launched; /* ranks that it started */
+    int launched;        /* ranks that it started */
+    const void *context; /* an address of its own, by which prepare() knows that it asks again */
     /* [launched] links to Gloo's ranks, NULL for this one: the backend gloo takes them, and leaves
      * NULL; what it has not taken is the caller's. NULL: there are none */
     struct horon_link **gloo_links;
