@@ -56,18 +56,43 @@ void horon_mpi_move(struct horon_mpi_channel *channel, enum horon_mpi_step to)
 
 /* ---- of a context ---------------------------------------------------------------------------- */
 
+static void say_left_out(const struct horon_log *log)
+{
+    HORON_LOG_WARN(log, "MPI_Finalize() is left out, as ranks might wait there");
+}
+
+static struct horon_mpi_wanted wanted_by(const struct horon_backend_settings *settings)
+{
+    return (struct horon_mpi_wanted){
+        .file = settings->mpi_library, .launcher = settings->launcher, .size = settings->launched};
+}
+
+/* What it cannot use it does without, if open() finds it so, too. */
+static horon_status_t mpi_prepare(const struct horon_backend_settings *settings,
+                                  struct horon_error *error)
+{
+    const struct horon_mpi_wanted wanted = wanted_by(settings);
+    const horon_status_t status = horon_mpi_begin(&wanted, settings->context, error);
+    return status == HORON_ERR_UNSUPPORTED ? HORON_OK : status;
+}
+
+static void mpi_give_up(const void *context, const struct horon_log *log)
+{
+    if (horon_mpi_give_up(context))
+        say_left_out(log);
+}
+
 static horon_status_t mpi_open(const struct horon_backend *backend,
                                const struct horon_backend_settings *settings,
                                const struct horon_log *log,
                                struct horon_backend_context **context_out,
                                struct horon_error *error)
 {
-    const struct horon_mpi_wanted wanted = {
-        .file = settings->mpi_library, .launcher = settings->launcher, .size = settings->launched};
+    const struct horon_mpi_wanted wanted = wanted_by(settings);
     struct horon_mpi_context *context = horon_zalloc(1, sizeof *context);
     if (!context)
         return HORON_ERR_MEMORY;
-    const horon_status_t status = horon_mpi_begin(&wanted, &context->library, error);
+    const horon_status_t status = horon_mpi_take(&wanted, &context->library, error);
     if (status != HORON_OK) {
         horon_free(context);
         return status;
@@ -105,7 +130,7 @@ static void mpi_close(struct horon_backend_context *base, bool in_peace)
             !horon_mpi_has_ended(context->library))
             context->library->mpi.comm_free(&context->comms[i]);
     if (stays && context->library->began)
-        HORON_LOG_WARN(context->log, "MPI_Finalize() is left out, as ranks might wait there");
+        say_left_out(context->log);
     horon_mpi_end(stays, context->closed || context->left_making);
     horon_free(context);
 }
@@ -504,6 +529,8 @@ const struct horon_backend horon_backend_mpi = {
     .caps = HORON_BACKEND_ANY_THREAD | HORON_BACKEND_UNCHECKED,
     .launched_max = 1,
     .address_words = 1,
+    .prepare = mpi_prepare,
+    .give_up = mpi_give_up,
     .open = mpi_open,
     .close = mpi_close,
     .usable = mpi_usable,

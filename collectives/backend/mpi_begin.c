@@ -6,6 +6,10 @@
  *
  * It is begun where a launcher of that library started several ranks, all of which begin it: alone
  * a rank would wait for ever, or be alone in its world. So what speaks against it is asked before.
+ * MPI_Init_thread() waits for all ranks, and hears of none that dies before it has come. So a
+ * thread calls it while the ranks join, and hear of each other there. If they fail, nobody waits
+ * for the thread any more: what it touches is the process's, and horon does not call this MPI
+ * again.
  */
 #include "backend/mpi_begin.h"
 
@@ -14,6 +18,8 @@
 #include <assert.h>
 #include <dlfcn.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -21,14 +27,36 @@
 /* What boot/identity calls a launcher that is one family's own. Any MPI may have the standard's. */
 static const char of_open_mpi[] = "Open MPI", of_mpich[] = "PMI";
 
+enum { NOT_BEGUN, UNDER_WAY, THROUGH }; /* by horon */
+
 static struct {
-    pthread_mutex_t lock;              /* guards all of it, and the loading of the library */
+    pthread_mutex_t lock; /* guards all of it but `begin`, and the loading of the library */
     struct horon_mpi_library *library; /* NULL: it is not loaded */
-    bool usable;                       /* begun by somebody, and its handles are there */
-    bool used;                         /* by a context that asked, and is not done */
+    _Atomic int begin;                 /* ... of those above */
+    int code;                          /* of MPI_Init_thread(), once it is through */
+    const void *context; /* that asked last for what horon has begun, and has not given it up */
+    bool left;           /* that one failed before it was through */
+    bool usable;         /* begun by somebody, and its handles are there */
+    bool used;           /* by a context that asked, and is not done */
     bool stays, closed, failed;
     pid_t process; /* in which horon began it: a child of a fork does not end it */
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Signals are for the program's threads. */
+int horon_mpi_start_thread(void *(*run)(void *arg), void *arg)
+{
+    sigset_t all, before;
+    pthread_attr_t detached;
+    pthread_t thread;
+    sigfillset(&all);
+    pthread_attr_init(&detached);
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int failed = pthread_create(&thread, &detached, run, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&detached);
+    return failed;
+}
 
 /* Behind whatever the program's own handlers do. */
 static void end_with_process(void)
@@ -87,29 +115,17 @@ static horon_status_t check_srun(const char *way, struct horon_error *error)
                            way, library->family->name, is_open ? "pmix" : "pmi2");
 }
 
-static horon_status_t begin(const struct horon_mpi_wanted *wanted, struct horon_error *error)
+/* @return OK: it may be begun */
+static horon_status_t check_begin(const struct horon_mpi_wanted *wanted, struct horon_error *error)
 {
-    struct horon_mpi_library *library = process.library;
     const horon_status_t status = check_srun(wanted->launcher.srun, error);
-    if (status != HORON_OK)
+    if (status != HORON_OK || has_peers(wanted))
         return status;
-    if (!has_peers(wanted))
-        return horon_error_set(error, HORON_ERR_UNSUPPORTED,
-                               "MPI is not begun in a process that %s started: start it with %s's "
-                               "mpirun, or call MPI_Init() before",
-                               wanted->launcher.name ? wanted->launcher.name : "nobody",
-                               library->family->name);
-    int level = 0;
-    const int code =
-        library->mpi.init_thread(NULL, NULL, library->family->levels[HORON_MPI_MULTIPLE], &level);
-    if (code != HORON_MPI_SUCCESS)
-        return horon_error_set(error, HORON_ERR_SYSTEM, "MPI_Init_thread() of %s failed with %d",
-                               library->file, code);
-    library->began = true;
-    process.process = getpid();
-    atexit(end_with_process);
-    library->mpi.comm_set_errhandler(library->world, library->errors_return);
-    return HORON_OK;
+    return horon_error_set(error, HORON_ERR_UNSUPPORTED,
+                           "MPI is not begun in a process that %s started: start it with %s's "
+                           "mpirun, or call MPI_Init() before",
+                           wanted->launcher.name ? wanted->launcher.name : "nobody",
+                           process.library->family->name);
 }
 
 /* Two families that do not know each other: each rank would be alone. */
@@ -140,11 +156,15 @@ static horon_status_t see_level(struct horon_error *error)
     while (library->level < HORON_MPI_MULTIPLE &&
            level >= library->family->levels[library->level + 1])
         library->level++;
-    if (library->level >= HORON_MPI_SERIALIZED || main)
+    if (library->level >= HORON_MPI_SERIALIZED || (main && !library->began))
         return HORON_OK;
-    return horon_error_set(error, HORON_ERR_UNSUPPORTED,
-                           "MPI was begun for calls of one thread, and another one makes this "
-                           "context: begin it with MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...)");
+    return horon_error_set(
+        error, HORON_ERR_UNSUPPORTED,
+        library->began
+            ? "MPI lets one thread alone call it, whatever is asked for, and horon's that began it "
+              "is gone: call MPI_Init() before"
+            : "MPI was begun for calls of one thread, and another one makes this context: begin it "
+              "with MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...)");
 }
 
 static horon_status_t see_world(struct horon_error *error)
@@ -157,8 +177,31 @@ static horon_status_t see_world(struct horon_error *error)
                                      : horon_mpi_failed(library, "MPI_Comm_rank", code, error);
 }
 
-/* With the lock. */
-static horon_status_t make_usable(const struct horon_mpi_wanted *wanted, struct horon_error *error)
+/* ---- asked by one context after another; with the lock --------------------------------------- */
+
+/* How far is what a thread of horon's begins? */
+static horon_status_t see_begin(struct horon_error *error)
+{
+    struct horon_mpi_library *library = process.library;
+    const int begin = atomic_load(&process.begin);
+    if (begin == UNDER_WAY)
+        return horon_error_set(error, HORON_IN_PROGRESS,
+                               "MPI_Init_thread() of %s waits until all ranks have come there, or "
+                               "for their launcher",
+                               library->file);
+    if (begin == THROUGH && process.code != HORON_MPI_SUCCESS)
+        return horon_error_set(error, HORON_ERR_SYSTEM, "MPI_Init_thread() of %s failed with %d",
+                               library->file, process.code);
+    if (begin == THROUGH && !library->began) {
+        library->began = true;
+        atexit(end_with_process);
+    }
+    return HORON_OK;
+}
+
+/* What is there of MPI for this context?
+ * @return OK: it has begun | IN_PROGRESS: it has not, and may be begun | why it is of no use */
+static horon_status_t look(const struct horon_mpi_wanted *wanted, struct horon_error *error)
 {
     int begun = 0;
     if (process.used)
@@ -167,39 +210,125 @@ static horon_status_t make_usable(const struct horon_mpi_wanted *wanted, struct 
     if (process.closed)
         return horon_error_set(error, HORON_ERR_UNSUPPORTED,
                                "what was given up is still in MPI's hands");
+    if (process.left)
+        return horon_error_set(error, HORON_ERR_UNSUPPORTED,
+                               "MPI_Init_thread() was given up, with a context that did not join");
     horon_status_t status =
         horon_mpi_load(wanted->file, wanted->launcher.name, &process.library, error);
     if (status == HORON_ERR_UNSUPPORTED)
         return refuse_alone(wanted, error);
     if (status == HORON_OK)
         status = check_launcher(wanted, error);
+    if (status == HORON_OK)
+        status = see_begin(error);
+    if (status == HORON_IN_PROGRESS)
+        return horon_error_set(error, HORON_ERR_UNSUPPORTED,
+                               "another context of this process begins MPI, which serves one");
     if (status != HORON_OK)
         return status;
-    const struct horon_mpi_library *library = process.library;
-    library->mpi.initialized(&begun);
-    if (begun && horon_mpi_has_ended(library))
+    process.library->mpi.initialized(&begun);
+    if (begun && horon_mpi_has_ended(process.library))
         return horon_error_set(error, HORON_ERR_UNSUPPORTED,
                                "MPI has ended in this process, and cannot begin again");
-    if (!begun)
-        status = begin(wanted, error);
-    if (status == HORON_OK)
-        status = see_level(error);
+    if (begun)
+        return HORON_OK;
+    status = check_begin(wanted, error);
+    return status == HORON_OK ? HORON_IN_PROGRESS : status;
+}
+
+/* It has begun: is it one for this context? */
+static horon_status_t see(const struct horon_mpi_wanted *wanted, struct horon_error *error)
+{
+    horon_status_t status = see_level(error);
     if (status == HORON_OK && !process.usable)
         status = see_world(error);
+    return status == HORON_OK ? check_launcher(wanted, error) : status;
+}
+
+static void *call_init(void *arg)
+{
+    const struct horon_mpi_library *library = process.library;
+    int level = 0;
+    (void)arg;
+    process.code =
+        library->mpi.init_thread(NULL, NULL, library->family->levels[HORON_MPI_MULTIPLE], &level);
+    if (process.code == HORON_MPI_SUCCESS)
+        library->mpi.comm_set_errhandler(library->world, library->errors_return);
+    atomic_store(&process.begin, THROUGH);
+    return NULL;
+}
+
+/* Nobody could begin it a second time. */
+static horon_status_t start(const void *context, struct horon_error *error)
+{
+    process.process = getpid();
+    atomic_store(&process.begin, UNDER_WAY);
+    const int failed = horon_mpi_start_thread(call_init, NULL);
+    if (failed) {
+        atomic_store(&process.begin, NOT_BEGUN);
+        return horon_error_set_errno(error, HORON_ERR_SYSTEM, failed, "no thread that begins MPI");
+    }
+    process.context = context;
+    return see_begin(error);
+}
+
+static horon_status_t begin(const struct horon_mpi_wanted *wanted, const void *context,
+                            struct horon_error *error)
+{
+    assert(context);
+    const bool is_asked_again = process.context == context && !process.used && !process.left;
+    horon_status_t status = is_asked_again ? see_begin(error) : look(wanted, error);
+    if (!is_asked_again && status == HORON_IN_PROGRESS)
+        return start(context, error);
+    if (status == HORON_OK && process.library->began)
+        process.context = context;
+    return status == HORON_OK ? see(wanted, error) : status;
+}
+
+horon_status_t horon_mpi_begin(const struct horon_mpi_wanted *wanted, const void *context,
+                               struct horon_error *error)
+{
+    pthread_mutex_lock(&process.lock);
+    const horon_status_t status = begin(wanted, context, error);
+    pthread_mutex_unlock(&process.lock);
+    return status;
+}
+
+bool horon_mpi_give_up(const void *context)
+{
+    struct horon_error ignored;
+    pthread_mutex_lock(&process.lock);
+    const bool is_its = process.context && process.context == context;
+    if (is_its) {
+        process.left = see_begin(&ignored) == HORON_IN_PROGRESS;
+        process.stays = true;
+        process.context = NULL;
+    }
+    const bool stays = is_its && (process.left || process.library->began);
+    pthread_mutex_unlock(&process.lock);
+    return stays;
+}
+
+static horon_status_t take(const struct horon_mpi_wanted *wanted, struct horon_error *error)
+{
+    horon_status_t status = look(wanted, error);
+    if (status == HORON_IN_PROGRESS)
+        return horon_error_set(error, HORON_ERR_UNSUPPORTED,
+                               "MPI has not begun, which it does while ranks join");
     if (status == HORON_OK)
-        status = check_launcher(wanted, error);
+        status = see(wanted, error);
     if (status == HORON_OK && !process.usable)
-        status = horon_mpi_make_handles(library, error);
+        status = horon_mpi_make_handles(process.library, error);
     process.usable = status == HORON_OK;
     return status;
 }
 
-horon_status_t horon_mpi_begin(const struct horon_mpi_wanted *wanted,
-                               const struct horon_mpi_library **library_out,
-                               struct horon_error *error)
+horon_status_t horon_mpi_take(const struct horon_mpi_wanted *wanted,
+                              const struct horon_mpi_library **library_out,
+                              struct horon_error *error)
 {
     pthread_mutex_lock(&process.lock);
-    const horon_status_t status = make_usable(wanted, error);
+    const horon_status_t status = take(wanted, error);
     process.used |= status == HORON_OK;
     pthread_mutex_unlock(&process.lock);
     if (status == HORON_OK)
@@ -231,6 +360,7 @@ void horon_mpi_end(bool stays, bool closed)
     pthread_mutex_lock(&process.lock);
     assert(process.used);
     process.used = false;
+    process.context = NULL;
     process.stays |= stays;
     process.closed |= closed;
     if (!process.stays && !horon_mpi_has_ended(process.library)) {
@@ -250,7 +380,7 @@ void horon_mpi_doubt(void)
 bool horon_mpi_is_doubted(void)
 {
     pthread_mutex_lock(&process.lock);
-    const bool doubted = process.failed || process.stays || process.closed;
+    const bool doubted = process.failed || process.left || process.stays || process.closed;
     pthread_mutex_unlock(&process.lock);
     return doubted;
 }

@@ -18,18 +18,36 @@ struct horon_mpi_wanted {
 };
 
 /**
- * Finds the library, and begins MPI unless that has been done. A process that was not started as
- * one of MPI's ranks begins nothing: it would be alone in its world.
- * Blocks: as MPI_Init does, until all ranks of its world have come. Thread: any, one at a time.
- * @return OK, *library_out lives until the process ends | ERR_UNSUPPORTED, there is none, or it has
- * ended, it did not start this process or srun did without what it needs, another context has it,
- * or it lets another thread alone make calls: @p error says which | ERR_CONFIG, a launcher of one
- * family and a library of the other, none where the launcher's other ranks would wait for this one
- * in MPI_Init(), or as of horon_mpi_open() | ERR_SYSTEM, MPI_Init failed
+ * While ranks join: finds the library, and has a thread begin MPI unless that has been done. A
+ * process that was not started as one of MPI's ranks begins nothing: it would be alone in its
+ * world. Asked again by the same context until it says something else than IN_PROGRESS.
+ * @param context  of the one that asks: an address of its own
+ * Blocks: no. Thread: any, one at a time for a context.
+ * @return OK, MPI has begun | IN_PROGRESS, @p error says what is waited for | ERR_UNSUPPORTED, it
+ * is of no use for this context, as horon_mpi_take() says | ERR_CONFIG, a launcher of one family
+ * and a library of the other, none where the launcher's other ranks would wait for this one in
+ * MPI_Init(), or as of horon_mpi_open() | ERR_SYSTEM, MPI_Init_thread() failed, or there is no
+ * thread: the others would wait
  */
-horon_status_t horon_mpi_begin(const struct horon_mpi_wanted *wanted,
-                               const struct horon_mpi_library **library_out,
+horon_status_t horon_mpi_begin(const struct horon_mpi_wanted *wanted, const void *context,
                                struct horon_error *error);
+
+/** That context has failed. What is under way goes on, or never ends, and no other context gets
+ * it; what horon has begun does not end with the process. Nothing if it did not ask, or MPI is the
+ * program's. Thread: any. Blocks: no.
+ * @return MPI_Finalize() will be left out */
+bool horon_mpi_give_up(const void *context);
+
+/**
+ * MPI for a context that has joined, which has it until horon_mpi_end().
+ * Thread: any, one at a time. Blocks: no.
+ * @return OK, *library_out lives until the process ends | ERR_UNSUPPORTED, there is none, or it has
+ * ended or not begun, another context has it or gave it up, or it lets another thread alone make
+ * calls: @p error says which | ERR_CONFIG, ERR_SYSTEM as above
+ */
+horon_status_t horon_mpi_take(const struct horon_mpi_wanted *wanted,
+                              const struct horon_mpi_library **library_out,
+                              struct horon_error *error);
 
 /** Finds the library for a caller that has MPI already, and begins nothing.
  * @return OK | as of horon_mpi_open() | ERR_INVALID, MPI has not begun, or has ended.
@@ -50,5 +68,8 @@ void horon_mpi_doubt(void);
 /** Has one, or is what was given up in MPI's hands? Then a call that needs all ranks of the world
  * might wait for ever, or end the process. Thread: any. Blocks: no. */
 bool horon_mpi_is_doubted(void);
+/** Runs calls of MPI's that wait for other ranks, on a detached thread with all signals blocked.
+ * @return 0, or an errno value: there is no thread. Thread: any. */
+int horon_mpi_start_thread(void *(*run)(void *arg), void *arg);
 
 #endif

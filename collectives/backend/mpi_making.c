@@ -10,8 +10,6 @@
 
 #include "alloc.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -63,22 +61,6 @@ static void *make(void *arg)
     return NULL;
 }
 
-/* Signals are for the program's threads. */
-static int start_thread(struct horon_mpi_making *making)
-{
-    sigset_t all, before;
-    pthread_attr_t detached;
-    pthread_t thread;
-    sigfillset(&all);
-    pthread_attr_init(&detached);
-    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int failed = pthread_create(&thread, &detached, make, making);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&detached);
-    return failed;
-}
-
 horon_status_t horon_mpi_making_begin(const struct horon_mpi_library *library, const int *ranks,
                                       int size, int tag, int count,
                                       struct horon_mpi_making **making_out,
@@ -94,7 +76,7 @@ horon_status_t horon_mpi_making_begin(const struct horon_mpi_library *library, c
     making->size = size;
     making->count = count;
     memcpy(making->ranks, ranks, (size_t)size * sizeof *ranks);
-    const int failed = start_thread(making);
+    const int failed = horon_mpi_start_thread(make, making);
     if (failed) {
         horon_free(making);
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, failed,
