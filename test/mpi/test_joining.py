@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MPI_Init_thread(), which waits for all ranks, where not all come through: the others do not wait
+in it, hear why they have not joined, and end. Of either family, where the launcher leaves them
+alive."""
+
+import os
+import pathlib
+import re
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).parent
+sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "drift")]
+
+import launchers  # noqa: E402
+import tap  # noqa: E402
+
+JOINING = os.environ.get("JOINING")
+HELD_MPI = {
+    launchers.mpirun: os.environ.get("HELD_OPEN_MPI"),
+    launchers.hydra: os.environ.get("HELD_MPICH"),
+}
+PACKAGES = {launchers.mpirun: "libopenmpi-dev", launchers.hydra: "libmpich-dev"}
+RECOVERY = {launchers.mpirun: "--enable-recovery", launchers.hydra: "-disable-auto-cleanup"}
+ENV = {"HORON_BACKEND": "mpi", "HORON_LOG_LEVEL": "warn", "HORON_STALL_WARN": "0"}
+RANKS = 3
+# Hydra ends all once a process that it started itself is killed, whatever its options say.
+IN_A_SHELL = 'trap "" USR1; "$@"; true'
+DOING = "while beginning what all ranks begin together: "
+
+
+def run(launch, case, rank, **env):
+    """@return what failed ranks say, (status, text) each, and what all have written"""
+    file = tap.need(HELD_MPI[launch], f"not built (Debian: {PACKAGES[launch]})")
+    with tempfile.TemporaryDirectory() as folder:
+        env = {**ENV, **env, "HORON_MPI_LIBRARY": file, "HELD_MPI": f"{case} {rank} {folder}"}
+        command = ("sh", "-c", IN_A_SHELL, "-", JOINING)
+        with launch(RANKS, *command, options=(RECOVERY[launch],), **env) as job:
+            _, out, err = job.end()  # with a status of the launcher's choice
+        job.assert_nothing_left()
+    told = (launch.__name__, case, rank, out, err)
+    return re.findall(r"^failed (-\d+) (.*)$", out, re.M), out, err, told
+
+
+def check_alone(size, out, err, told):
+    """Of the ranks that failed, each of which goes on."""
+    assert out.count("sum 1 by native") == size, told
+    assert err.count("backend mpi is not used: MPI_Init_thread() was given up") == size, told
+    assert err.count("MPI_Finalize() is left out") == size, told
+
+
+def test_a_rank_that_dies_on_its_way_into_mpi_is_named():
+    for launch in HELD_MPI:
+        for case, rank in ("before", 1), ("before", 0), ("inside", 1), ("inside", 0):
+            failed, out, err, told = run(launch, case, rank)
+            assert [status for status, _ in failed] == ["-6"] * (RANKS - 1), told
+            for _, text in failed:
+                assert DOING in text and f"rank {rank} on " in text, told
+            check_alone(RANKS - 1, out, err, told)
+
+
+def test_a_rank_that_never_comes_through_ends_joining_by_its_limit():
+    for launch in HELD_MPI:
+        failed, out, err, told = run(launch, "never", 1, HORON_START_TIMEOUT="2s")
+        assert [status for status, _ in failed] == ["-7"] * RANKS, told
+        for _, text in failed:
+            assert "joining took longer than 2000 ms" in text, told
+            why = f"{DOING}backend mpi: MPI_Init_thread() of {HELD_MPI[launch]} waits until all "
+            assert why in text, told
+        check_alone(RANKS, out, err, told)
+
+
+def test_a_rank_whose_mpi_does_not_begin_fails_all():
+    for launch in HELD_MPI:
+        failed, out, _, told = run(launch, "fails", 1)
+        assert len(failed) == RANKS, told
+        why = f"backend mpi: MPI_Init_thread() of {HELD_MPI[launch]} failed with 16"
+        for _, text in failed:
+            assert text.endswith(why), told
+        assert sum(text.startswith("rank 1 (") for _, text in failed) == RANKS - 1, told
+        assert out.count("sum 1 by native") == RANKS, told
+
+
+def test_an_mpi_of_one_thread_is_not_used_once_that_is_gone():
+    for launch in HELD_MPI:
+        failed, out, err, told = run(launch, "funneled", 0)
+        assert not failed and out.count("sum 3 by native") == RANKS, told
+        line = "backend mpi is not used: MPI lets one thread alone call it"
+        assert err.count(line) == RANKS, told
+        assert "Finalize" not in err, told
+
+
+tap.run(dict(vars()))
