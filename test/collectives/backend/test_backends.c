@@ -140,12 +140,61 @@ static void test_backends_among_gloo_take_the_default_for_nothing_said(void **st
     }
 }
 
+static horon_status_t prepared; /* what "other" says */
+static int prepares, give_ups;
+
+static horon_status_t prepare(const struct horon_backend_settings *settings,
+                              struct horon_error *error)
+{
+    assert_ptr_equal(settings->context, &prepares);
+    prepares++;
+    return prepared == HORON_OK ? HORON_OK : horon_error_set(error, prepared, "it waits, or not");
+}
+
+static void give_up(const void *context, const struct horon_log *log)
+{
+    (void)log;
+    assert_ptr_equal(context, &prepares);
+    give_ups++;
+}
+
+static void test_backends_that_are_wanted_prepare_as_often_as_they_are_asked(void **state)
+{
+    static const horon_status_t says[] = {HORON_IN_PROGRESS, HORON_OK, HORON_ERR_CONFIG};
+    struct horon_backend_settings settings = {.context = &prepares};
+    struct scene scene;
+    (void)state;
+    assert_int_equal(open_in(&scene, "everywhere", NULL), HORON_OK);
+    scene.fakes[1].base.prepare = prepare;
+    scene.fakes[1].base.give_up = give_up;
+    for (int i = 0; i < 3; i++) {
+        prepared = says[i];
+        settings.order = "everywhere";
+        assert_int_equal(horon_backends_prepare(scene.tables, 2, &settings, &scene.error),
+                         HORON_OK);
+        assert_int_equal(prepares, i);
+        settings.order = "other";
+        assert_int_equal(horon_backends_prepare(scene.tables, 2, &settings, &scene.error),
+                         prepared);
+        assert_int_equal(prepares, i + 1);
+        if (prepared != HORON_OK)
+            assert_string_equal(scene.error.text, "backend other: it waits, or not");
+    }
+    settings.order = "others";
+    assert_int_equal(horon_backends_prepare(scene.tables, 2, &settings, &scene.error),
+                     HORON_ERR_CONFIG);
+    horon_backends_give_up(scene.tables, 2, &prepares, &scene.log);
+    assert_int_equal(give_ups, 1);
+    end(&scene);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_backends_are_those_that_are_named_in_that_order),
         cmocka_unit_test(test_backends_that_are_none_are_refused_by_name),
         cmocka_unit_test(test_backends_that_were_asked_for_and_are_absent_are_warned_of),
+        cmocka_unit_test(test_backends_that_are_wanted_prepare_as_often_as_they_are_asked),
         cmocka_unit_test(test_backends_that_are_bound_need_the_thread_that_opened_them),
         cmocka_unit_test(test_backends_among_gloo_take_the_default_for_nothing_said),
     };
