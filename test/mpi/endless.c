@@ -3,14 +3,18 @@
  * A rank that dies in the middle: `endless VERB COUNT in-order|named VICTIM [BACKEND]`. All ranks
  * carry the verb out over and over, in a process set by BACKEND if it is given: then the last rank
  * of the job is outside, and waits for the others. The victim is killed at a moment of chance,
- * which of large tensors lies in one of the operations; the others print how they failed, and what
- * carried it. With VERIFY_MPI set they have begun the MPI of that file themselves (own_mpi.h).
+ * which of large tensors lies in one of the operations, and prints when; the others print when and
+ * how they failed, and what carried it, in nanoseconds of CLOCK_MONOTONIC. With VERIFY_MPI set they
+ * have begun the MPI of that file themselves (own_mpi.h). If the MPI is dying_mpi.c's, that one
+ * kills the victim, once it has begun its part.
  */
 #include "own_mpi.h"
 
 #include <horon/horon.h>
 
+#include <dlfcn.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,15 +23,28 @@
 
 enum { RANKS = 3, CHANCE_NS = 30000000 };
 
+static long long now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
 /* @return false: this process cannot be killed by a timer */
 static bool die_soon(void)
 {
+    _Atomic int *dies = dlsym(RTLD_DEFAULT, "dying_mpi_dies");
+    if (dies) {
+        *dies = 1;
+        return true;
+    }
     struct sigevent death = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGKILL};
     struct itimerspec moment = {0};
     timer_t timer;
-    clock_gettime(CLOCK_MONOTONIC, &moment.it_value);
-    moment.it_value.tv_nsec = 1 + moment.it_value.tv_nsec % CHANCE_NS;
-    moment.it_value.tv_sec = 0;
+    const long long now = now_ns();
+    moment.it_value.tv_nsec = 1 + now % CHANCE_NS;
+    printf("dies at %lld\n", now + moment.it_value.tv_nsec);
+    fflush(stdout);
     return timer_create(CLOCK_MONOTONIC, &death, &timer) == 0 &&
            timer_settime(timer, 0, &moment, NULL) == 0;
 }
@@ -59,7 +76,7 @@ static int wait_outside(horon_context_t *ctx, horon_descriptor_t *desc)
     desc->flags = 0;
     desc->name = NULL;
     const horon_status_t status = horon_run(ctx, desc, -1, why, sizeof why);
-    printf("failed %d %d %s\n", horon_rank(ctx), status, why);
+    printf("failed %d %d %lld %s\n", horon_rank(ctx), status, now_ns(), why);
     horon_context_destroy(ctx);
     return 1;
 }
@@ -104,7 +121,7 @@ int main(int argc, char **argv)
         return 2;
     while (status == HORON_OK)
         status = horon_run(ctx, &desc, -1, why, sizeof why);
-    printf("failed %d %d %s\n", rank, status, why);
+    printf("failed %d %d %lld %s\n", rank, status, now_ns(), why);
     horon_context_destroy(ctx);
     return 1;
 }
