@@ -3,11 +3,15 @@
 #ifndef HORON_BASE_LAUNCHER_H
 #define HORON_BASE_LAUNCHER_H
 
+#include <stdbool.h>
+
 struct horon_launcher {
     const char *name; /* "Open MPI", "Slurm", ...: whose variables said which rank this is; static;
                          NULL: none */
     const char *srun; /* what its --mpi is, as far as variables tell: "none", "pmi2" (which stands
                          for any of PMI's) or "pmix"; static; NULL: no srun started it */
+    bool ends_all;    /* it ends all ranks once one is gone, perhaps at once, and names none that
+                         horon misses, as horonrun does */
 };
 
 #endif

@@ -524,6 +524,13 @@ void horon_team_fail(struct horon_engine_team *team, const struct horon_error *w
     end(team, HORON_TEAM_FAILED, why);
     if (team->id == 0 && options->failed)
         options->failed(options->arg, &team->failure);
+    /* before anybody else knows: there may be no time left */
+    const bool is_last = why->status == HORON_ERR_PEER_LOST && options->launcher.ends_all;
+    if (team->id == 0)
+        HORON_LOG_AT(options->log, is_last ? HORON_LOG_WARN : HORON_LOG_INFO, "the job failed: %s",
+                     why->text);
+    else
+        HORON_LOG_INFO(options->log, "team %u failed: %s", team->id, why->text);
     horon_events_add(team->engine->events, HORON_EVENT_FAILED, team->id, 0, 0, 0, why->status);
     /* That a rank has left is known to all, and what can still end without it is to end: so others
      * need to know only how far this rank got. Another failure may be known to this rank alone. */
@@ -533,10 +540,6 @@ void horon_team_fail(struct horon_engine_team *team, const struct horon_error *w
     } else {
         horon_team_flood_abort(team);
     }
-    if (team->id == 0)
-        HORON_LOG_INFO(options->log, "the job failed: %s", why->text);
-    else
-        HORON_LOG_INFO(options->log, "team %u failed: %s", team->id, why->text);
     horon_team_end_all(team, &team->failure);
 }
 

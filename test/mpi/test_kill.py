@@ -11,6 +11,7 @@ import sys
 HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "drift")]
 
+import jobs  # noqa: E402
 import launchers  # noqa: E402
 import tap  # noqa: E402
 
@@ -102,6 +103,20 @@ def test_kills_where_the_main_thread_alone_may_call_mpi_are_named():
     for launch, file in OWN.items():
         for victim, mode in (0, "named"), (2, "in-order"):
             kill_in(launch, "allreduce", 600003, mode, victim, VERIFY_MPI=file)
+
+
+def test_the_cause_is_told_without_a_setting_where_the_launcher_tells_none():
+    """By each of the others, before its program hears of it: a launcher may leave no more time."""
+    words = (ENDLESS, "allreduce", "600003", "in-order", "1")
+    cause = r"^horon rank (\d) \(\S+\) warn: the job failed: rank 1 \(\S+\) is gone: "
+    for launch, option in RECOVERY.items():
+        with launch(3, "sh", "-c", IN_A_SHELL, "-", *words, options=(option,)) as job:
+            _, out, err = job.end()
+        job.assert_nothing_left()
+        assert sorted(re.findall(cause, err, re.M)) == ["0", "2"], (launch.__name__, out, err)
+    status, out, err = jobs.run("-np", "3", *words)
+    assert status != 0 and "the job failed" not in err, (out, err)
+    assert len(re.findall(r"rank 1 .*killed", err)) == 1, (out, err)
 
 
 tap.run(dict(vars()))

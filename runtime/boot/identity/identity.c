@@ -355,6 +355,12 @@ static horon_status_t take_store(struct horon_identity *identity, const struct l
                            identity->size);
 }
 
+bool horon_identity_has_launcher(horon_environment_fn get)
+{
+    const struct launcher *launcher = find_launcher(get);
+    return launcher && launcher != &launchers[0];
+}
+
 horon_status_t horon_identity_find(struct horon_identity *identity, int rank, int size,
                                    const char *store, horon_environment_fn get,
                                    struct horon_error *error)

@@ -10,6 +10,7 @@
 #include "config.h"
 #include "status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct horon_mpi_comm;
@@ -58,6 +59,10 @@ struct horon_identity {
 horon_status_t horon_identity_find(struct horon_identity *identity, int rank, int size,
                                    const char *store, horon_environment_fn get,
                                    struct horon_error *error);
+
+/** @return has a launcher started this process that is not horonrun, nor whatever sets HORON_RANK?
+ * Also where its variables do not decide which rank this is. */
+bool horon_identity_has_launcher(horon_environment_fn get);
 
 /* ---- communicator.c: a job of the ranks of a communicator of MPI ---- */
 

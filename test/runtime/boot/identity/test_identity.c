@@ -329,6 +329,9 @@ static void test_identity_launchers_are_recognised(void **state)
         assert_string_equal(identity.source, good->source);
         assert_int_equal(identity.port_scan > 0, good->derived);
         check_store(identity.store, good->store);
+        const bool is_ours = strcmp(good->source, "horonrun") == 0;
+        const bool is_none = strcmp(good->source, "nothing") == 0;
+        assert_int_equal(horon_identity_has_launcher(find), !is_ours && !is_none);
     }
 }
 
