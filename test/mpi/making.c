@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A rank of three whose MPI is slow_mpi.c: `making CASE`. What MPI keeps of operations that have
- * ended here reaches the other ranks while this one waits for them. And while a thread makes a
+ * A rank of three whose MPI is slow_mpi.c: `making CASE [FIFO]`. What MPI keeps of operations that
+ * have ended here reaches the other ranks while this one waits for them. And while a thread makes a
  * communicator, or may do so for ever, MPI works on no memory of the program's: that thread would
  * move its bytes when their operation has been given up.
  */
@@ -9,6 +9,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -19,7 +20,15 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { RANKS = 3, MEMBERS = 2, COUNT = 1009, LEFT_SUMS = 20, DEADLINE_S = 30 };
+enum {
+    RANKS = 3,
+    MEMBERS = 2,
+    COUNT = 1009,
+    LEFT_SUMS = 20,
+    IDLE_SUMS = 500,
+    LATE = 10,
+    DEADLINE_S = 30
+};
 
 static char why[HORON_ERROR_TEXT_BYTES];
 static float data[COUNT], ordered[COUNT];
@@ -203,6 +212,57 @@ static void leave_sums(horon_context_t *ctx)
     }
 }
 
+/* @return in *requests what is named and waits for all ranks */
+static void begin_late(horon_context_t *ctx, horon_request_t **requests)
+{
+    static float late[LATE][COUNT];
+    for (int i = 0; i < LATE; i++) {
+        char name[32];
+        horon_descriptor_t desc = sum_of(late[i], 0);
+        snprintf(name, sizeof name, "late %d", i);
+        desc.name = name;
+        must(horon_submit(ctx, &desc, &requests[i]) == HORON_OK, "submit", horon_last_error(ctx));
+    }
+}
+
+/* Of rank 0, which waits for nothing of horon's: the others begin what waits for it, of which it is
+ * told, and sum by links of horon's own; then one of them lets it go on, through the fifo. */
+static void stay_idle(horon_context_t *ctx, const char *fifo)
+{
+    static const int32_t ranks[MEMBERS] = {1, 2};
+    horon_process_set_options_t options = HORON_PROCESS_SET_OPTIONS_INIT;
+    horon_request_t *requests[LATE];
+    int32_t set = 0;
+    char nothing;
+    options.backend = "native";
+    must(horon_process_set_add_with(ctx, ranks, MEMBERS, &options, -1, &set) == HORON_OK, "add",
+         horon_last_error(ctx));
+    *looks = 0;
+    must(sum(ctx, 1) == RANKS, "sum", "is wrong");
+    const int last = *looks;
+    must(last > 0, "a sum", "is not looked at");
+    if (horon_rank(ctx) > 0) {
+        horon_descriptor_t desc = sum_of(ordered, HORON_IN_ORDER);
+        desc.process_set = set;
+        begin_late(ctx, requests);
+        for (int i = 0; i < IDLE_SUMS; i++)
+            must(horon_run(ctx, &desc, -1, why, sizeof why) == HORON_OK, "sum of two", why);
+    }
+    if (horon_rank(ctx) < MEMBERS) { /* one opens it to read, and one to write */
+        const int fd = open(fifo, horon_rank(ctx) ? O_WRONLY : O_RDONLY);
+        must(fd >= 0 && (horon_rank(ctx) || read(fd, &nothing, 1) == 0), fifo, "is no fifo");
+        close(fd);
+    }
+    if (horon_rank(ctx) == 0) {
+        fprintf(stderr, "%d looks while idle\n", *looks - last);
+        must(*looks == last, "an idle rank", "has looked at MPI");
+        begin_late(ctx, requests);
+    }
+    for (int i = 0; i < LATE; i++)
+        end(requests[i]);
+    must(*looks > last, "later sums", "are not looked at");
+}
+
 /* That of a set is never made: the set fails, as its sum has a limit. */
 static void leave_making(horon_context_t *ctx)
 {
@@ -247,6 +307,8 @@ int main(int argc, char **argv)
                 leave_making(ctx);
             else if (argc == 2 && strcmp(argv[1], "make") == 0)
                 make_beside_sum(ctx);
+            else if (argc == 3 && strcmp(argv[1], "idle") == 0)
+                stay_idle(ctx, argv[2]);
             else if (argc == 2 && strcmp(argv[1], "wait") == 0)
                 wait_long(ctx);
             else if (argc == 2 && strcmp(argv[1], "leave sums") == 0)

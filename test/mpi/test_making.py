@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """An MPI that is slow: it works on no memory of the program's while a thread of horon's makes a
-communicator, what it keeps goes out, it is asked ever less often, and nothing of it is left."""
+communicator, what it keeps goes out, it is asked ever less often, by an idle rank never, and
+nothing of it is left."""
 
 import os
 import pathlib
 import sys
+import tempfile
 
 HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "drift")]
@@ -18,10 +20,10 @@ ENV = {"HORON_BACKEND": "mpi,native", "HORON_LOG_LEVEL": "warn", "HORON_STALL_WA
 FAULTS = " sums on this memory beside a thread that makes a communicator\n"
 
 
-def run(case, finalizes=True, **env):
+def run(case, *more, finalizes=True, **env):
     """@param finalizes  else hydra kills the last ones to leave, which have said all by then"""
     file = tap.need(SLOW_MPI_LIBRARY, "not built (Debian: libmpich-dev), or with a sanitizer")
-    with launchers.hydra(3, MAKING, case, **ENV, **env, HORON_MPI_LIBRARY=file) as job:
+    with launchers.hydra(3, MAKING, case, *more, **ENV, **env, HORON_MPI_LIBRARY=file) as job:
         status, out, err = job.end()
     job.assert_nothing_left()
     assert status == 0 or not finalizes, (out, err)
@@ -56,6 +58,15 @@ def test_a_sum_that_lasts_is_looked_at_ever_less_often():
 def test_a_sum_goes_on_when_a_thread_has_waited_for_something_else():
     """It waits until the program lets it go on, however long that takes."""
     run("leave sums", HORON_YIELD_US="10000000")
+
+
+def test_an_idle_rank_does_not_look():
+    """Not once behind the last sum, though the others tell it what they begin."""
+    with tempfile.TemporaryDirectory() as folder:
+        fifo = pathlib.Path(folder, "fifo")
+        os.mkfifo(fifo)
+        _, err = run("idle", str(fifo))
+    assert "\n0 looks while idle\n" in f"\n{err}", err
 
 
 tap.run(dict(vars()))
