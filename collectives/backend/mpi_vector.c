@@ -49,6 +49,24 @@ static bool is_cut(const struct horon_mpi_channel *channel)
     return horon_verb_splits(horon_verb_of(&channel->op->agreed));
 }
 
+/* A message each way, or one, and this rank combines: MPI's collectives make a schedule first, and
+ * combine more slowly. Both ranks know it from what is agreed. */
+static bool is_exchange(const struct horon_mpi_channel *channel)
+{
+    const uint64_t most = reduces(channel) ? EXCHANGE_BYTES_COMBINED : EXCHANGE_BYTES_COPIED;
+    return channel->team->size == 2 && !is_cut(channel) &&
+           channel->op->count <= most / channel->element_bytes;
+}
+
+/* All ranks combine in place, or none, MPI says, and Open MPI has other messages for the one than
+ * for the other. Ranks do not know of each other whether they do: so by MPI none does. */
+static bool combines_for_all(const struct horon_mpi_channel *channel)
+{
+    const struct horon_verb_row *row = horon_verb_of(&channel->op->agreed);
+    return horon_verb_reduces(row) && !horon_verb_is_rooted(row) && !horon_verb_splits(row) &&
+           !is_exchange(channel);
+}
+
 static uint64_t own_share(const struct horon_mpi_channel *channel)
 {
     return horon_operation_output(channel->op, channel->team->rank, channel->team->size);
@@ -122,15 +140,6 @@ static void copy_out(const struct horon_mpi_channel *channel)
 
 /* ---- between two ranks ----------------------------------------------------------------------- */
 
-/* A message each way, or one, and this rank combines: MPI's collectives make a schedule first, and
- * combine more slowly. Both ranks know it from what is agreed. */
-static bool is_exchange(const struct horon_mpi_channel *channel)
-{
-    const uint64_t most = reduces(channel) ? EXCHANGE_BYTES_COMBINED : EXCHANGE_BYTES_COPIED;
-    return channel->team->size == 2 && !is_cut(channel) &&
-           channel->op->count <= most / channel->element_bytes;
-}
-
 /* Root has what it gives to all. */
 static bool gives(const struct horon_mpi_channel *channel, int from, int to)
 {
@@ -172,23 +181,27 @@ static void combine(const struct horon_mpi_channel *channel)
 
 /* ---- where it lies --------------------------------------------------------------------------- */
 
-/* Of a copy MPI makes the result in the same place. But a share gets memory of its own: MPICH 4.0
- * copies between the two where they overlap, and stops. */
+/* Of a copy MPI makes the result in the same place; but what all get, and a share, in another one.
+ * MPICH 4.0 copies between input and share where they overlap, and stops. */
 static horon_status_t place_copy(struct horon_mpi_channel *channel,
                                  const struct horon_reduce_finish *partial,
                                  struct horon_error *error)
 {
+    const struct horon_operation *op = channel->op;
     const size_t element = channel->element_bytes;
-    horon_status_t status = horon_mpi_make_room(&channel->work, channel->op->count, element, error);
-    if (status == HORON_OK && is_cut(channel) && !channel->direct)
-        status = horon_mpi_make_room(&channel->scratch, own_share(channel), element, error);
+    const uint64_t taken = is_cut(channel) ? own_share(channel) : op->count;
+    const bool apart = is_cut(channel) || combines_for_all(channel);
+    const bool to_dst = channel->direct && op->part_count == 1;
+    horon_status_t status = horon_mpi_make_room(&channel->work, op->count, element, error);
+    if (status == HORON_OK && apart && !to_dst)
+        status = horon_mpi_make_room(&channel->scratch, taken, element, error);
     if (status != HORON_OK)
         return status;
     if (reads(channel))
         copy_in(channel, partial);
     channel->in = channel->out = channel->work.at;
-    if (is_cut(channel))
-        channel->out = channel->direct ? channel->op->parts[0].dst : channel->scratch.at;
+    if (apart)
+        channel->out = to_dst ? op->parts[0].dst : channel->scratch.at;
     return HORON_OK;
 }
 
@@ -201,8 +214,8 @@ static horon_status_t place(struct horon_mpi_channel *channel, struct horon_erro
     const size_t bytes = (size_t)op->count * channel->element_bytes;
     assert(op->part_count >= 1);
     assert(only || !is_cut(channel)); /* whose parts would be cut apart */
-    const bool lies_in =
-        is_cut(channel) && only && horon_rows_lie_in(only->src, bytes, only->dst, bytes);
+    const bool lies_in = (is_cut(channel) || combines_for_all(channel)) && only &&
+                         horon_rows_lie_in(only->src, bytes, only->dst, bytes);
     if (op->count == 0)
         return HORON_OK;
     if (!channel->direct || !only || !plain || lies_in)
@@ -242,10 +255,11 @@ static horon_status_t launch_reduce(struct horon_mpi_channel *channel, const voi
     assert(out || !gets);
     const void *from = gets && in == out ? channel->context->library->family->in_place : in;
     const horon_mpi_handle op = op_of(channel);
+    assert(root >= 0 || in != out);
     if (root < 0)
         return horon_mpi_launched(channel, "MPI_Iallreduce",
-                                  mpi->iallreduce(from, out, count, channel->type, op,
-                                                  channel->comm, horon_mpi_request(channel)),
+                                  mpi->iallreduce(in, out, count, channel->type, op, channel->comm,
+                                                  horon_mpi_request(channel)),
                                   error);
     return horon_mpi_launched(channel, "MPI_Ireduce",
                               mpi->ireduce(from, gets ? out : NULL, count, channel->type, op, root,

@@ -192,10 +192,11 @@ static void add_share(struct work *work, int rank, int size, horon_descriptor_t 
         desc->dst = (char *)work->src + first * horon_dtype_bytes(one->dtype);
 }
 
+/* Whether it is in place differs from rank to rank. */
 static horon_descriptor_t begin_work(struct work *work, int rank, int size)
 {
     const struct one_case *one = work->one;
-    const bool in_place = !case_has_rows(one) && !case_is_message(one) && one->number % 2;
+    const bool in_place = !case_has_rows(one) && !case_is_message(one) && (one->number + rank) % 2;
     const uint64_t gives = case_input_count(one, rank, size);
     const uint64_t gets = case_result_count(one, rank, size);
     horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
