@@ -10,6 +10,7 @@
 
 #include "reference.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -120,7 +121,16 @@ static void add_parts(struct list *list, horon_dtype_t dtype, int size, uint64_t
     add_rooted(list, HORON_SCATTER, dtype, list->count % size, rows);
 }
 
-struct one_case *cases_make(int size, bool whole, int *count_out)
+/* What needs data of a rank that has joined fails, and a message is none of its business. */
+static bool goes_on(const struct one_case *one)
+{
+    const bool rooted = one->verb == HORON_BROADCAST || one->verb == HORON_REDUCE ||
+                        one->verb == HORON_GATHER || one->verb == HORON_SCATTER;
+    return !one->joined ||
+           (!case_is_message(one) && !(rooted && one->joined & 1u << (unsigned)one->root));
+}
+
+struct one_case *cases_make(int size, bool whole, uint32_t joined, int *count_out)
 {
     static const uint64_t counts[] = {0, 1, PRIME};
     struct list list = {.items = calloc(CASES_MAX, sizeof *list.items)};
@@ -165,7 +175,12 @@ struct one_case *cases_make(int size, bool whole, int *count_out)
         if (list.items[i].prescale != 1)
             list.items[i].prescale = 0.5;
     }
-    *count_out = list.count;
+    *count_out = 0;
+    for (int i = 0; i < list.count; i++) {
+        list.items[i].joined = joined;
+        if (goes_on(&list.items[i]))
+            list.items[(*count_out)++] = list.items[i];
+    }
     return list.items;
 }
 
@@ -188,11 +203,23 @@ bool case_is_message(const struct one_case *one)
     return one->verb == HORON_SEND;
 }
 
-/* Rows differ by rank, and some ranks give none. */
+bool case_has_splits(const struct one_case *one)
+{
+    return one->number % 3 == 0 && !one->joined;
+}
+
+static bool has_joined(const struct one_case *one, int rank)
+{
+    return one->joined & 1u << (unsigned)rank;
+}
+
+/* Rows differ by rank, and some ranks give none. A root that scatters knows nothing of joins. */
 uint64_t case_count(const struct one_case *one, int rank)
 {
     if (!case_has_rows(one))
         return one->count;
+    if (has_joined(one, rank) && one->verb != HORON_SCATTER)
+        return 0;
     if (one->count < 2)
         return rank % 2 == one->number % 2 ? one->count * CASE_ROW_ELEMENTS : 0;
     if (rank == 1 && one->number % 2)
@@ -223,7 +250,7 @@ uint64_t case_input_count(const struct one_case *one, int rank, int size)
 uint64_t case_share(const struct one_case *one, int rank, int size, uint64_t *first_out)
 {
     const uint64_t ranks = (uint64_t)size, self = (uint64_t)rank, more = one->count % ranks;
-    if (one->number % 3 == 0) {
+    if (case_has_splits(one)) {
         const uint64_t of_first = size > 1 ? one->count / 4 : 0;
         *first_out = rank ? of_first : 0;
         if (rank == size - 1)
@@ -279,9 +306,37 @@ static void put_moved(const struct one_case *one, uint64_t bits, uint8_t *at)
         at[i] = (uint8_t)(bits >> (i % 8 * 8) ^ i / 8);
 }
 
-static void put(const struct one_case *one, uint64_t bits, void *data, size_t i)
+static double neutral_number(horon_redop_t op)
 {
-    const double number = one->whole ? whole_number_of(bits) : number_of(bits);
+    if (op == HORON_MIN || op == HORON_MAX)
+        return op == HORON_MIN ? INFINITY : -INFINITY;
+    return op == HORON_PRODUCT ? 1 : 0;
+}
+
+/* Of what is no float. */
+static uint64_t neutral_bits(const struct one_case *one)
+{
+    const unsigned width = 8 * (unsigned)horon_dtype_bytes(one->dtype);
+    const bool is_signed = one->dtype == HORON_INT8 || one->dtype == HORON_INT16 ||
+                           one->dtype == HORON_INT32 || one->dtype == HORON_INT64;
+    const uint64_t sign = UINT64_C(1) << (width - 1);
+    if (one->dtype == HORON_BOOL)
+        return one->redop == HORON_PRODUCT || one->redop == HORON_MIN ||
+               one->redop == HORON_BIT_AND;
+    if (one->redop == HORON_MIN)
+        return is_signed ? sign - 1 : UINT64_MAX;
+    if (one->redop == HORON_MAX)
+        return is_signed ? sign : 0;
+    if (one->redop == HORON_BIT_AND)
+        return UINT64_MAX;
+    return one->redop == HORON_PRODUCT ? 1 : 0;
+}
+
+static void put(const struct one_case *one, bool neutral, uint64_t random, void *data, size_t i)
+{
+    const double drawn = one->whole ? whole_number_of(random) : number_of(random);
+    const double number = neutral ? neutral_number(one->redop) : drawn;
+    const uint64_t bits = neutral ? neutral_bits(one) : random;
     const float single = (float)number;
     if (!case_reduces(one))
         put_moved(one, bits, (uint8_t *)data + i * horon_dtype_bytes(one->dtype));
@@ -308,8 +363,9 @@ void case_fill(const struct one_case *one, int rank, void *data)
 {
     uint64_t count = case_count(one, rank);
     uint64_t seed = mix((uint64_t)one->number << 8 | (uint64_t)rank);
+    const bool neutral = case_reduces(one) && has_joined(one, rank);
     for (uint64_t i = 0; i < count && i < PERIOD; i++)
-        put(one, mix(seed + i), data, i);
+        put(one, neutral, mix(seed + i), data, i);
     repeat(one, data, PERIOD, count);
 }
 

@@ -9,6 +9,7 @@
 
 #include <horon/horon.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #define CASE_RANKS_MAX 16
 #define CASE_DIGEST_BYTES 33 /* 128 bits in hexadecimal */
@@ -31,19 +32,23 @@ struct one_case {
     int receiver;   /* of a message */
     uint64_t count; /* elements, or a measure of the rows, see case_count() */
     double prescale, postscale;
-    bool whole; /* its numbers are small and whole: no sum is rounded, whatever its order */
+    uint32_t joined; /* ranks that have, bit by bit: they give what is neutral, and get nothing */
+    bool whole;      /* its numbers are small and whole: no sum is rounded, whatever its order */
     char name[64];
 };
 
 /** @return all operations for a job of @p size ranks, *count_out of them; the caller frees.
- * @param whole  of small whole numbers */
-struct one_case *cases_make(int size, bool whole, int *count_out);
+ * @param whole  of small whole numbers
+ * @param joined ranks that have joined, bit by bit: all that goes on without them */
+struct one_case *cases_make(int size, bool whole, uint32_t joined, int *count_out);
 
 /** Does it combine what ranks give? */
 bool case_reduces(const struct one_case *one);
 /** Does it move rows, of which ranks give different numbers? In an alltoall each gives the same to
  * all, so all get the same. */
 bool case_has_rows(const struct one_case *one);
+/** Of a reduce-scatter: are shares other than as equal as can be? */
+bool case_has_splits(const struct one_case *one);
 /** Is it between two ranks, while the others do nothing? */
 bool case_is_message(const struct one_case *one);
 /** @return elements in the block of @p rank: what it gives, or gives each; of a scatter what it

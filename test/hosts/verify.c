@@ -9,6 +9,8 @@
  *    one after another; prints digests of what came out.
  *  - named LAYOUT DIR: likewise, all at once by name, each rank in an order of its own.
  *  - grouped LAYOUT DIR: likewise, in groups.
+ *  - joining LAYOUT DIR: likewise, of three ranks or more, which join one after another (works.h).
+ *  - expect-joining LAYOUT: prints digests of what must come out then.
  *  - place: prints which rank is where.
  *  - sum COUNT ROUNDS: allreduces; with negative ROUNDS until one fails.
  *  - move VERB COUNT ROUNDS ROOT: runs a verb with COUNT elements from or for each rank; for
@@ -25,9 +27,9 @@
  * A failure prints "failed NANOSECONDS STATUS TEXT", the clock being CLOCK_MONOTONIC, and exits
  * with 1.
  */
-#include "cases.h"
 #include "failed.h"
 #include "own_mpi.h"
+#include "works.h"
 
 #include <fcntl.h>
 #include <stdbool.h>
@@ -36,15 +38,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define GROUP 16
 #define MEETINGS 5
-
-struct work {
-    const struct one_case *one;
-    uint64_t shape[2], splits[CASE_RANKS_MAX]; /* of rows */
-    void *src, *dst, *result;
-    horon_request_t *request; /* NULL: this rank has no part in it */
-};
 
 static char why[HORON_ERROR_TEXT_BYTES];
 static int32_t set; /* in which all cases run; 0: the job */
@@ -57,14 +51,6 @@ static int rank_of(const horon_context_t *ctx)
 static int size_of(const horon_context_t *ctx)
 {
     return horon_process_set_size(ctx, set);
-}
-
-static void *memory(uint64_t elements, horon_dtype_t dtype)
-{
-    void *data = calloc((size_t)elements + 1, horon_dtype_bytes(dtype));
-    if (!data)
-        abort();
-    return data;
 }
 
 /* ---- Places --------------------------------------------------------------------------------- */
@@ -159,160 +145,6 @@ static int meet(horon_context_t *ctx, const char *folder, bool in_order)
 
 /* ---- All cases ------------------------------------------------------------------------------ */
 
-static bool takes_part(const struct one_case *one, int rank)
-{
-    return !case_is_message(one) || rank == one->root || rank == one->receiver;
-}
-
-static void add_shape(struct work *work, int rank, int size, horon_descriptor_t *desc)
-{
-    const struct one_case *one = work->one;
-    const bool scatters = one->verb == HORON_SCATTER;
-    for (int i = 0; i < size; i++)
-        work->splits[i] = case_count(one, scatters ? i : rank) / CASE_ROW_ELEMENTS;
-    work->shape[0] = case_input_count(one, rank, size) / CASE_ROW_ELEMENTS;
-    work->shape[1] = CASE_ROW_ELEMENTS;
-    desc->shape = work->shape;
-    desc->ndim = 2;
-    if (one->verb == HORON_ALLTOALL || (scatters && rank == one->root))
-        desc->splits = work->splits;
-}
-
-/* In place its share begins where it lies in the input. */
-static void add_share(struct work *work, int rank, int size, horon_descriptor_t *desc)
-{
-    const struct one_case *one = work->one;
-    uint64_t first;
-    for (int i = 0; i < size; i++)
-        work->splits[i] = case_share(one, i, size, &first);
-    if (one->number % 3 == 0)
-        desc->splits = work->splits;
-    desc->dst_count = case_share(one, rank, size, &first);
-    if (!work->dst)
-        desc->dst = (char *)work->src + first * horon_dtype_bytes(one->dtype);
-}
-
-/* Whether it is in place differs from rank to rank. */
-static horon_descriptor_t begin_work(struct work *work, int rank, int size)
-{
-    const struct one_case *one = work->one;
-    const bool in_place = !case_has_rows(one) && !case_is_message(one) && (one->number + rank) % 2;
-    const uint64_t gives = case_input_count(one, rank, size);
-    const uint64_t gets = case_result_count(one, rank, size);
-    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
-    work->src = memory(in_place ? one->count : gives, one->dtype);
-    if (!in_place)
-        work->dst = memory(gets, one->dtype);
-    case_fill_input(one, rank, size, work->src);
-    desc.verb = one->verb;
-    desc.dtype = one->dtype;
-    desc.redop = one->redop;
-    desc.root = one->root;
-    desc.process_set = set;
-    desc.name = one->name;
-    desc.src = work->src;
-    desc.dst = in_place ? work->src : work->dst;
-    desc.prescale = one->prescale;
-    desc.postscale = one->postscale;
-    desc.count = one->count;
-    desc.dst_count = gets + 1; /* as memory() gives: never none */
-    if (case_has_rows(one))
-        add_shape(work, rank, size, &desc);
-    if (one->verb == HORON_REDUCESCATTER)
-        add_share(work, rank, size, &desc);
-    if (case_is_message(one)) {
-        desc.verb = rank == one->root ? HORON_SEND : HORON_RECV;
-        desc.root = rank == one->root ? one->receiver : one->root;
-        desc.tag = (uint64_t)one->number;
-        desc.name = NULL;
-    }
-    work->result = desc.dst;
-    return desc;
-}
-
-static void end_work(struct work *work, int rank, int size)
-{
-    char digest[CASE_DIGEST_BYTES];
-    const uint64_t count = case_result_count(work->one, rank, size);
-    printf("%s %s\n", work->one->name, case_digest(work->one, work->result, count, digest));
-    free(work->src);
-    free(work->dst);
-}
-
-static int run_in_order(horon_context_t *ctx, struct work *works, int count)
-{
-    const int rank = rank_of(ctx), size = size_of(ctx);
-    for (int i = 0; i < count; i++) {
-        if (!takes_part(works[i].one, rank))
-            continue;
-        horon_descriptor_t desc = begin_work(&works[i], rank, size);
-        desc.flags = case_is_message(works[i].one) ? 0 : HORON_IN_ORDER;
-        desc.name = NULL;
-        horon_status_t status = horon_run(ctx, &desc, -1, why, sizeof why);
-        if (status != HORON_OK) {
-            fprintf(stderr, "%s\n", works[i].one->name);
-            return failed(status, why);
-        }
-    }
-    return 0;
-}
-
-/* Messages are in no group. */
-static int submit(horon_context_t *ctx, struct work *works, int first, int count)
-{
-    const int rank = rank_of(ctx), size = size_of(ctx);
-    struct work *grouped[GROUP];
-    horon_descriptor_t descs[GROUP];
-    horon_request_t *requests[GROUP];
-    horon_status_t status = HORON_OK;
-    size_t n = 0;
-    for (int i = first; i < first + count && status == HORON_OK; i++) {
-        if (!takes_part(works[i].one, rank))
-            continue;
-        descs[n] = begin_work(&works[i], rank, size);
-        if (case_is_message(works[i].one) || count == 1)
-            status = horon_submit(ctx, &descs[n], &works[i].request);
-        else
-            grouped[n++] = &works[i];
-    }
-    if (status == HORON_OK && n > 0)
-        status = horon_submit_group(ctx, descs, n, requests);
-    if (status != HORON_OK)
-        return failed(status, horon_last_error(ctx));
-    for (size_t i = 0; i < n; i++)
-        grouped[i]->request = requests[i];
-    return 0;
-}
-
-/* All blocks of @p group cases, begun with a block that depends on the rank, in steps that meet
- * each block once because they have no divisor in common with their number. */
-static int run_named(horon_context_t *ctx, struct work *works, int count, int group)
-{
-    const int blocks = (count + group - 1) / group;
-    const int rank = rank_of(ctx);
-    int step = 1 + rank * 7 % blocks;
-    for (int divisor = 2; divisor <= step; divisor++)
-        if (step % divisor == 0 && blocks % divisor == 0) {
-            step--;
-            divisor = 1;
-        }
-    for (int i = 0; i < blocks; i++) {
-        const int first = (rank * 31 + i * step) % blocks * group;
-        const int size = count - first < group ? count - first : group;
-        if (submit(ctx, works, first, size) != 0)
-            return 1;
-    }
-    for (int i = 0; i < count; i++) {
-        if (!works[i].request)
-            continue;
-        horon_status_t status = horon_wait(works[i].request, HORON_HOST_DONE, -1);
-        if (status != HORON_OK)
-            return failed(status, horon_request_error(works[i].request));
-        horon_release(works[i].request);
-    }
-    return 0;
-}
-
 static bool is_whole(void)
 {
     return getenv("VERIFY_WHOLE") != NULL;
@@ -320,24 +152,11 @@ static bool is_whole(void)
 
 static int run_cases(horon_context_t *ctx, const char *mode, const char *folder)
 {
-    int count = 0;
-    struct one_case *cases = cases_make(size_of(ctx), is_whole(), &count);
-    struct work *works = calloc((size_t)count, sizeof *works);
-    const bool in_order = strcmp(mode, "in-order") == 0;
-    if (!works)
-        abort();
-    for (int i = 0; i < count; i++)
-        works[i].one = &cases[i];
-    int code = meet(ctx, folder, in_order);
-    if (code == 0 && in_order)
-        code = run_in_order(ctx, works, count);
-    else if (code == 0)
-        code = run_named(ctx, works, count, strcmp(mode, "grouped") == 0 ? GROUP : 1);
-    for (int i = 0; code == 0 && i < count; i++)
-        end_work(&works[i], rank_of(ctx), size_of(ctx));
-    free(works);
-    free(cases);
-    return code;
+    if (meet(ctx, folder, strcmp(mode, "in-order") == 0) != 0)
+        return 1;
+    if (strcmp(mode, "joining") == 0)
+        return works_run_and_join(ctx, set, is_whole());
+    return works_run(ctx, set, mode, is_whole());
 }
 
 /* Rank 0 is outside of it. @return OK, also there */
@@ -352,36 +171,11 @@ static horon_status_t make_set(horon_context_t *ctx, const char *backend)
     return horon_process_set_add_with(ctx, ranks, (size_t)count, &options, -1, &set);
 }
 
-static void expect_case(const struct one_case *one, const struct layout *layout)
-{
-    char digest[CASE_DIGEST_BYTES];
-    for (int rank = 0; rank < layout->size; rank++) {
-        if (rank == 0 || one->verb != HORON_ALLREDUCE) { /* which gives all ranks the same */
-            const uint64_t elements = case_result_count(one, rank, layout->size);
-            void *data = memory(elements, one->dtype);
-            case_expect(one, layout, rank, data);
-            case_digest(one, data, elements, digest);
-            free(data);
-        }
-        printf("%d %s %s\n", rank, one->name, digest);
-    }
-}
-
-static int expect_cases(const struct layout *layout)
-{
-    int count = 0;
-    struct one_case *cases = cases_make(layout->size, is_whole(), &count);
-    for (int i = 0; i < count; i++)
-        expect_case(&cases[i], layout);
-    free(cases);
-    return 0;
-}
-
 /* ---- Until something fails ------------------------------------------------------------------ */
 
 static int sum(horon_context_t *ctx, uint64_t count, long rounds)
 {
-    float *data = memory(count, HORON_FLOAT32);
+    float *data = works_memory(count, HORON_FLOAT32);
     horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
     horon_status_t status = HORON_OK;
     desc.verb = HORON_ALLREDUCE;
@@ -453,7 +247,8 @@ static int move(horon_context_t *ctx, char **word)
     horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
     if (verb < 0 && !passes)
         return failed(0, "no such verb");
-    float *src = memory(count * ranks, HORON_FLOAT32), *dst = memory(count * ranks, HORON_FLOAT32);
+    float *src = works_memory(count * ranks, HORON_FLOAT32),
+          *dst = works_memory(count * ranks, HORON_FLOAT32);
     desc.verb = (uint32_t)verb;
     desc.name = "moved";
     desc.dtype = HORON_FLOAT32;
@@ -530,7 +325,7 @@ static int aside(horon_context_t *ctx, long rounds)
     desc.name = "much";
     desc.dtype = HORON_FLOAT32;
     desc.count = 4000037;
-    float *data = memory(desc.count, desc.dtype);
+    float *data = works_memory(desc.count, desc.dtype);
     desc.src = desc.dst = data;
     for (long round = 0; status == HORON_OK && round < rounds; round++) {
         horon_request_t *request = NULL;
@@ -582,8 +377,11 @@ int main(int words, char **word)
         fprintf(stderr, "usage: see the source\n");
         return 2;
     }
-    if (strcmp(word[1], "expect") == 0 && words == 3)
-        return expect_cases(&layout);
+    if (strncmp(word[1], "expect", strlen("expect")) == 0 && words == 3) {
+        const bool joining = strcmp(word[1], "expect-joining") == 0;
+        (joining ? works_expect_and_join : works_expect)(&layout, is_whole());
+        return 0;
+    }
     if (own_mpi("MPI_Init") != 0)
         return 1;
     horon_status_t status = horon_context_create(NULL, &ctx, why, sizeof why);

@@ -21,11 +21,11 @@ MPI = {
 APART = 'exec "$@" >"$0/out${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"'
 
 
-def expected(size):
+def expected(size, what="expect"):
     """@return what each of @p size ranks of one host must print of all cases"""
     found = [[] for _ in range(size)]
     env = {**jobs.CLEAN, "VERIFY_WHOLE": "1"}
-    words = [tap.need(VERIFY, "verify is not built"), "expect", ",".join("0" * size)]
+    words = [tap.need(VERIFY, "verify is not built"), what, ",".join("0" * size)]
     text = subprocess.run(words, check=True, capture_output=True, text=True, env=env).stdout
     for line in text.splitlines():
         rank, words = line.split(" ", 1)
@@ -42,7 +42,8 @@ def check_results(launch, mode, size, in_set=False, **env):
         with launch(size + in_set, *command, **{**MPI, **env}) as job:
             status, out, err = job.end()
         assert status == 0, (mode, size, out, err)
-        for rank, lines in enumerate(expected(size)):
+        what = "expect-joining" if mode == "joining" else "expect"
+        for rank, lines in enumerate(expected(size, what)):
             told = pathlib.Path(folder, f"out{rank + in_set}").read_text().splitlines()
             wrong = [pair for pair in zip(told, lines, strict=False) if pair[0] != pair[1]]
             assert told == lines, (mode, size, rank, len(told), len(lines), wrong[:5])

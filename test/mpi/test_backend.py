@@ -64,6 +64,13 @@ def test_results_in_a_process_set_are_right():
             assert f"among {size + 1} ranks" not in err, err
 
 
+def test_results_without_ranks_that_have_joined_are_right():
+    """Without one, without several, and alone. Each time all cases that need no data of theirs."""
+    for launch in FILES:
+        check_results(launch, "joining", 5, HORON_BACKEND="mpi,native")
+        check_results(launch, "joining", 3, in_set=True, HORON_BACKEND="native,mpi")
+
+
 def test_process_sets_that_overlap_and_ranks_that_join():
     for launch in FILES:
         with launch(5, SETS, "50", **MPI) as job:
