@@ -122,6 +122,14 @@ static horon_status_t begin_reduction(struct horon_gloo_channel *channel, struct
     return HORON_OK;
 }
 
+/* Gloo adds bools as bytes: two of them are 2. torch gives that out, but not where a rank keeps a
+ * share: there each is 0 or 1. */
+static void keep_bools(uint8_t *bools, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        bools[i] = bools[i] != 0;
+}
+
 static void end_reduction(const struct horon_gloo_channel *channel)
 {
     const struct horon_operation *op = channel->op;
@@ -141,6 +149,8 @@ static void end_reduction(const struct horon_gloo_channel *channel)
         horon_reduce_finish(type_of(channel), &finish,
                             channel->output + first * channel->element_bytes, op->parts[0].dst,
                             (size_t)count);
+    if (keeps_share(channel) && op->agreed.dtype == HORON_BOOL)
+        keep_bools(op->parts[0].dst, count);
 }
 
 static horon_status_t begin_broadcast(struct horon_gloo_channel *channel)

@@ -52,6 +52,7 @@ static const struct word verbs[] = {
     {"alltoall", HORON_ALLTOALL},
     {"send", HORON_SEND},
     {"recv", HORON_RECV},
+    {"reducescatter", HORON_REDUCESCATTER},
     {"allgatherv", HORON_ALLGATHER},
     {"gatherv", HORON_GATHER},
     {"alltoallv", HORON_ALLTOALL},
@@ -59,19 +60,14 @@ static const struct word verbs[] = {
 };
 
 static const struct word dtypes[] = {
-    {"u8", HORON_UINT8},
-    {"i8", HORON_INT8},
-    {"u16", HORON_UINT16},
-    {"i16", HORON_INT16},
-    {"u32", HORON_UINT32},
-    {"i32", HORON_INT32},
-    {"u64", HORON_UINT64},
-    {"i64", HORON_INT64},
-    {"f16", HORON_FLOAT16},
-    {"f32", HORON_FLOAT32},
-    {"bf16", HORON_BFLOAT16},
-    {"f64", HORON_FLOAT64},
-    {NULL, 0},
+    {"u8", HORON_UINT8},        {"i8", HORON_INT8},
+    {"u16", HORON_UINT16},      {"i16", HORON_INT16},
+    {"u32", HORON_UINT32},      {"i32", HORON_INT32},
+    {"u64", HORON_UINT64},      {"i64", HORON_INT64},
+    {"f16", HORON_FLOAT16},     {"f32", HORON_FLOAT32},
+    {"bf16", HORON_BFLOAT16},   {"f64", HORON_FLOAT64},
+    {"bool", HORON_BOOL},       {"c64", HORON_COMPLEX64},
+    {"c128", HORON_COMPLEX128}, {NULL, 0},
 };
 
 static const struct word ops[] = {
@@ -114,6 +110,19 @@ static void tell_rows(struct work *work, int rank, int size)
     work->desc.splits = work->rows;
 }
 
+/* What reduces takes a complex number for two, as torch does. */
+static void take_apart(struct work *work)
+{
+    const uint32_t verb = work->desc.verb;
+    if (verb != HORON_ALLREDUCE && verb != HORON_REDUCE && verb != HORON_REDUCESCATTER)
+        return;
+    if (work->desc.dtype != HORON_COMPLEX64 && work->desc.dtype != HORON_COMPLEX128)
+        return;
+    work->desc.dtype = work->desc.dtype == HORON_COMPLEX64 ? HORON_FLOAT32 : HORON_FLOAT64;
+    work->desc.count *= 2;
+    work->desc.dst_count *= 2;
+}
+
 static void make(struct work *work, const struct script_step *step, int rank, int size)
 {
     const size_t bytes = script_element(step);
@@ -137,6 +146,7 @@ static void make(struct work *work, const struct script_step *step, int rank, in
         script_is(step, "recv") || script_is(step, "broadcast") ? work->step.count : work->inputs;
     work->desc.dst_count = work->outputs + 1;
     tell_rows(work, rank, size);
+    take_apart(work);
     if (script_is(step, "allreduce") && step->line % 2 == 1) {
         memcpy(work->out, work->in, work->inputs * bytes);
         work->desc.src = work->out;

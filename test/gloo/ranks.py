@@ -91,10 +91,10 @@ def python_with_torch():
 
 
 class TorchRank:
-    def __init__(self, rank, size, store, script, out):
+    def __init__(self, rank, size, store, script, out, limit_s):
         TORCH.begin()
         self.out = str(out)
-        TORCH.say("start", rank, size, store, script, out)
+        TORCH.say("start", rank, size, store, script, out, limit_s)
         self.pid = TORCH.hear("started", self.out)
         self.held = True
 
@@ -162,7 +162,8 @@ class Team:
         for rank, kind in enumerate(kinds):
             place = (rank, len(kinds))
             if kind == "torch":
-                made = TorchRank(*place, store, text, self.outs[rank])
+                limit_s = dict(peer_env).get("PEER_TIMEOUT_S", "30")
+                made = TorchRank(*place, store, text, self.outs[rank], limit_s)
             elif kind == "gloo":
                 words = (*place, stores, "a/prefix", text, self.outs[rank])
                 made = ProgramRank(tap.need(PEER, "libgloo-dev is not installed"), words, peer_env)

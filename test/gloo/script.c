@@ -13,13 +13,17 @@
 
 struct type {
     const char *name;
-    size_t bytes;
-    int exponent_bits; /* 0: any bits will do */
+    size_t bytes;       /* of a number */
+    int exponent_bits;  /* 0: no float */
+    unsigned bits_kept; /* of other numbers, a mask; 0: any bits will do */
+    size_t numbers;     /* of an element */
 };
 
 static const struct type types[] = {
-    {"u8", 1, 0},  {"i8", 1, 0},  {"u16", 2, 0}, {"i16", 2, 0},  {"u32", 4, 0}, {"i32", 4, 0},
-    {"u64", 8, 0}, {"i64", 8, 0}, {"f16", 2, 5}, {"bf16", 2, 8}, {"f32", 4, 8}, {"f64", 8, 11},
+    {"u8", 1, 0, 0, 1},   {"i8", 1, 0, 0, 1},   {"u16", 2, 0, 0, 1},   {"i16", 2, 0, 0, 1},
+    {"u32", 4, 0, 0, 1},  {"i32", 4, 0, 0, 1},  {"u64", 8, 0, 0, 1},   {"i64", 8, 0, 0, 1},
+    {"f16", 2, 5, 0, 1},  {"bf16", 2, 8, 0, 1}, {"f32", 4, 8, 0, 1},   {"f64", 8, 11, 0, 1},
+    {"bool", 1, 0, 1, 1}, {"c64", 4, 8, 0, 2},  {"c128", 8, 11, 0, 2},
 };
 
 static const struct type *type_of(const char *dtype)
@@ -90,9 +94,9 @@ bool script_is(const struct script_step *step, const char *verb)
 
 bool script_is_collective(const struct script_step *step)
 {
-    static const char *const verbs[] = {"barrier",   "broadcast",  "reduce",   "allreduce",
-                                        "allgather", "allgatherv", "gather",   "gatherv",
-                                        "scatter",   "alltoall",   "alltoallv"};
+    static const char *const verbs[] = {"barrier",   "broadcast",  "reduce",    "allreduce",
+                                        "allgather", "allgatherv", "gather",    "gatherv",
+                                        "scatter",   "alltoall",   "alltoallv", "reducescatter"};
     for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
         if (script_is(step, verbs[i]))
             return true;
@@ -102,7 +106,7 @@ bool script_is_collective(const struct script_step *step)
 size_t script_element(const struct script_step *step)
 {
     const struct type *type = type_of(step->dtype);
-    return type ? type->bytes : 0;
+    return type ? type->bytes * type->numbers : 0;
 }
 
 size_t script_rows(size_t count, int from, int to)
@@ -127,7 +131,7 @@ size_t script_inputs(const struct script_step *step, int rank, int size)
         return rank == step->root ? step->count : 0;
     if (script_is(step, "scatter"))
         return rank == step->root ? step->count * (size_t)size : 0;
-    if (script_is(step, "alltoall"))
+    if (script_is(step, "alltoall") || script_is(step, "reducescatter"))
         return step->count * (size_t)size;
     if (script_is(step, "alltoallv"))
         return sum_of(step, rank, -1, size);
@@ -186,9 +190,12 @@ void script_fill_values(const char *dtype, uint64_t seed, void *data, size_t cou
 {
     const struct type *type = type_of(dtype);
     const bool any = strchr(dtype, '!') != NULL;
+    const size_t numbers = type ? count * type->numbers : 0; /* none of a barrier */
     char *to = (char *)data;
-    for (size_t i = 0; i < count; i++, to += type->bytes) {
+    for (size_t i = 0; i < numbers; i++, to += type->bytes) {
         uint64_t bits = random_of(seed, i);
+        if (type->bits_kept)
+            bits &= type->bits_kept;
         if (type->exponent_bits > 0)
             bits = float_of(bits, type, any);
         memcpy(to, &bits, type->bytes); /* the low bytes first */

@@ -21,7 +21,7 @@ enum { SCRIPT_RANKS_MAX = 64 };
  * A line: "[+] [xN] VERB DTYPE OP COUNT ROOT [TO SLOT]", the same file on all ranks. Words that a
  * verb does not need are "-", or 0. A line that begins with # is nothing.
  *   barrier broadcast reduce allreduce allgather allgatherv gather gatherv scatter alltoall
- *   alltoallv: the nth of them has tag n, and "v" says that counts differ, see script_rows()
+ *   alltoallv reducescatter: the nth of them has tag n; in "v" counts differ, see script_rows()
  *   send recv: a message of ROOT to TO, of which one rank does one and one does the other
  *   die: rank ROOT kills itself; wait: ends what was begun before; others are of one kind of rank
  * "+": begun, and what follows is begun beside it until "wait"; "xN": N times one after another.
@@ -31,7 +31,8 @@ struct script_step {
     bool later;
     long times; /* 0: once, and its output is told; else what one of them takes is told */
     char verb[16];
-    char dtype[8]; /* "f32", and the like; "f32!": infinities, NaN, -0 and the smallest, too */
+    char dtype[8]; /* "f32" and the like, "c64" of two of them, "bool"; "f32!": infinities, NaN, -0
+                      and the smallest, too */
     char op[8];
     size_t count;
     int root, to;

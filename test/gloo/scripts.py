@@ -9,6 +9,7 @@ OPS = "sum", "product", "min", "max"
 OF_BITS = "and", "or", "xor"  # Gloo itself has none; torch gives it functions for them
 GLOO_DTYPES = "u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "f16", "f32", "f64"
 TORCH_DTYPES = "u8", "i8", "i32", "i64", "f16", "bf16", "f32", "f64"
+ONLY_TORCH_DTYPES = "bool", "c64", "c128"  # complex: sums, and nothing gathers them at a root
 ROOTED = "broadcast", "reduce", "gather", "gatherv", "scatter"
 ALL = "allreduce", "allgather", "allgatherv", "alltoall", "alltoallv"
 NOT_TORCH = "gatherv", "allgatherv"  # torch calls no such
@@ -16,7 +17,7 @@ REDUCE = "reduce", "allreduce"
 
 
 def counts_of(size):
-    return 0, 1, size - 1, 1009
+    return 0, 1, size - 1, size, 1009
 
 
 def moves(peer, size):
@@ -31,6 +32,25 @@ def moves(peer, size):
             for root in range(size) if verb in ROOTED else (0,):
                 yield f"{verb} {next(dtypes)} {'sum' if verb in REDUCE else '-'} {count} {root}"
         yield "barrier"
+
+
+def of_only_torch(size):
+    """What torch alone has: more types, with each verb and root, and the reduce-scatter."""
+    for count in counts_of(size):
+        for dtype in ONLY_TORCH_DTYPES:
+            for verb in ROOTED + ALL:
+                if verb in NOT_TORCH or (verb == "gather" and dtype != "bool"):
+                    continue
+                for root in range(size) if verb in ROOTED else (0,):
+                    yield f"{verb} {dtype} {'sum' if verb in REDUCE else '-'} {count} {root}"
+        for dtype in TORCH_DTYPES + ONLY_TORCH_DTYPES:
+            yield f"reducescatter {dtype} sum {count}"
+        yield "barrier"
+    for op in OPS + OF_BITS:
+        for verb in *REDUCE, "reducescatter":
+            yield f"{verb} bool {op} 1013 {size - 1 if verb == 'reduce' else 0}"
+            if op in OPS:
+                yield f"{verb} f32! {op} 1013"
 
 
 def reductions(peer, size):

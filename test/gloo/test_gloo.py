@@ -59,6 +59,11 @@ def test_each_reduction_beside_torch():
         check("torch", size, scripts.reductions("torch", size))
 
 
+def test_what_torch_alone_has():
+    for size in scripts.SIZES:
+        check("torch", size, scripts.of_only_torch(size))
+
+
 def test_sizes_around_a_segment():
     for size in scripts.SIZES:
         kinds = mixed(size, "gloo")

@@ -2,7 +2,8 @@
 """Ranks that are torch.distributed's, with Gloo: forked by one process that has imported torch,
 which takes longer than all that they do.
 
-At "start RANK SIZE STORE SCRIPT OUT" it starts such a rank; says "started OUT PID", and once that
+At "start RANK SIZE STORE SCRIPT OUT LIMIT" it starts such a rank, whose operations may take so many
+seconds; says "started OUT PID", and once that
 has ended "ended OUT STATUS". STORE is c10d-file:PATH or tcp://HOST:PORT. A rank does the steps of
 the script as script.h says and tells OUT what came out. Then it holds its connections, until "end
 OUT" comes. SCRIPT_LIBRARY names script.c, as a library."""
@@ -27,6 +28,9 @@ DTYPES = {
     "bf16": torch.bfloat16,
     "f32": torch.float32,
     "f64": torch.float64,
+    "bool": torch.bool,
+    "c64": torch.complex64,
+    "c128": torch.complex128,
 }
 OPS = {
     "sum": dist.ReduceOp.SUM,
@@ -37,6 +41,7 @@ OPS = {
     "or": dist.ReduceOp.BOR,
     "xor": dist.ReduceOp.BXOR,
 }
+reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 library = ctypes.CDLL(os.environ["SCRIPT_LIBRARY"])
 library.script_seed.restype = library.script_hash.restype = ctypes.c_uint64
 library.script_rows.restype = ctypes.c_size_t
@@ -53,7 +58,10 @@ class Step:
         words = text.split()
         self.line = number
         self.later = words[0] == "+"
-        words = words[self.later :] + ["0"] * 7
+        words = words[self.later :]
+        self.times = int(words[0][1:]) if words[0][0] == "x" else 0
+        words = words[self.times > 0 :] + ["0"] * 7
+        self.kept = {}  # inputs of what is done again
         self.verb, self.dtype, self.op = words[:3]
         self.count, self.root, self.to, self.slot = map(int, words[3:7])
 
@@ -61,6 +69,8 @@ class Step:
         return torch.zeros(count, dtype=DTYPES[self.dtype.rstrip("!")])
 
     def filled(self, count, rank):
+        if self.times and count in self.kept:
+            return self.kept[count]
         tensor = self.empty(count)
         library.script_fill_values(
             self.dtype.encode(),
@@ -68,6 +78,7 @@ class Step:
             ctypes.c_void_p(tensor.data_ptr()),
             ctypes.c_size_t(count),
         )
+        self.kept[count] = tensor
         return tensor
 
 
@@ -125,6 +136,11 @@ class Rank:
         out, tensor = step.empty(sum(takes)), step.filled(sum(gives), self.rank)
         return dist.all_to_all_single(out, tensor, takes, gives, async_op=True), out
 
+    def reducescatter(self, step):
+        out = step.empty(step.count)
+        tensor = step.filled(step.count * self.size, self.rank)
+        return reduce_scatter(out, tensor, OPS[step.op], async_op=True), out
+
     def send(self, step):
         if self.rank != step.root:
             return None
@@ -166,6 +182,10 @@ def follow(rank, lines, out):
         elif step.verb == "die":
             if step.root == rank.rank:
                 os.kill(os.getpid(), signal.SIGKILL)
+        elif step.times:
+            print(step.line, "begins", file=out, flush=True)
+            for _ in range(step.times):
+                getattr(rank, step.verb)(step)[0].wait()
         else:
             work = getattr(rank, step.verb)(step)
             if work:
@@ -176,11 +196,11 @@ def follow(rank, lines, out):
     finish(begun, out)
 
 
-def take_part(rank, size, store, script, out_path, end):
+def take_part(rank, size, store, script, out_path, limit_s, end):
     """@return the status of a rank; holds its connections until @p end, a descriptor, ends"""
     method = store.replace("c10d-file:", "file://")
     with open(script) as lines, open(out_path, "w") as out:
-        place = {"rank": rank, "world_size": size, "timeout": datetime.timedelta(seconds=30)}
+        place = {"rank": rank, "world_size": size, "timeout": datetime.timedelta(seconds=limit_s)}
         try:
             dist.init_process_group("gloo", init_method=method, **place)
             follow(Rank(rank, size), lines, out)
@@ -197,7 +217,7 @@ def say(*words):
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
-def start(rank, size, store, script, out_path, held):
+def start(rank, size, store, script, out_path, limit_s, held):
     """Forks a rank. @p held: of each rank that runs, what ends its wait once it is closed"""
     end, ours = os.pipe()
     held[out_path] = ours
@@ -207,7 +227,8 @@ def start(rank, size, store, script, out_path, held):
         try:
             for descriptor in held.values():
                 os.close(descriptor)
-            status = take_part(int(rank), int(size), store, script, out_path, end)
+            place = (int(rank), int(size))
+            status = take_part(*place, store, script, out_path, int(limit_s), end)
         finally:
             os._exit(status)
     os.close(end)
