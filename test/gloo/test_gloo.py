@@ -123,20 +123,51 @@ def failures(kinds, script, kill=None, line=None):
 
 def assert_ends(kinds, script, dies, **more):
     """@p dies is killed and all others fail. Of horon's, the first to fail names it, and ends; the
-    next may name either."""
+    next may name either. So it is where another kind fails first, and ends, which names none."""
     statuses, told = failures(kinds, script, **more)
     last = {rank: told[rank][-1] for rank in range(len(kinds)) if rank != dies}
     assert statuses == [-9 if rank == dies else 3 for rank in range(len(kinds))], (statuses, told)
     assert all("failed" in line for line in last.values()), (kinds, last)
-    own = [line for rank, line in last.items() if kinds[rank] == "horon"]
-    assert all("a rank of the job is gone: " in line for line in own), (kinds, own)
-    assert not own or any(f"rank {dies}" in line for line in own), (kinds, own)
+    own = {rank: line for rank, line in last.items() if kinds[rank] == "horon"}
+    for rank, line in own.items():
+        named = re.search(r" a rank of the job is gone: .* failed: rank (\d) ", line)
+        assert named and int(named[1]) != rank, (kinds, own)
+    if own and len(own) == len(last):
+        assert any(f"rank {dies}" in line for line in own.values()), (kinds, own)
 
 
 def test_a_rank_that_dies_in_an_allreduce():
     script = ["allreduce f32 sum 1009", "x100000 allreduce f32 sum 4000037"]
     for kinds in ["horon", "gloo"], ["horon", "gloo", "horon"], ["gloo", "horon", "gloo"]:
         assert_ends(kinds, script, 1, kill=1, line=2)
+
+
+LARGE = {
+    "broadcast": "broadcast f32 - 4000037 0",
+    "allgather": "allgather f32 - 1000003",
+    "reduce": "reduce f32 sum 4000037 0",
+    "gather": "gather f32 - 1000003 0",
+    "scatter": "scatter f32 - 1000003 0",
+    "alltoall": "alltoall f32 - 1000003",
+    "alltoallv": "alltoallv f32 - 500009",
+    "reducescatter": "reducescatter f32 sum 1000003",
+    "allreduce": "allreduce f32 sum 4000037",
+}
+
+
+def test_a_rank_that_dies_beside_torch():
+    """In the middle of each verb, over and over until it is killed: torch's rank or horon's, the
+    root of the verbs that have one or another rank."""
+    two, three = ("horon", "torch"), ("torch", "horon", "torch")
+    jobs_of_all = (two, 1), (two[::-1], 1), (three, 0), (three, 1), (("horon", "torch", "horon"), 1)
+    for verb, step in LARGE.items():
+        script = ["allreduce f32 sum 1009", f"x100000 {step}"]
+        for kinds, dies in jobs_of_all:
+            assert_ends(list(kinds), script, dies, kill=dies, line=2)
+        if verb in ("allreduce", "alltoall"):
+            kinds = ["torch", "horon", "torch", "torch", "horon"]
+            for dies in 1, 2:
+                assert_ends(kinds, script, dies, kill=dies, line=2)
 
 
 def test_what_gloo_knows_nothing_of_is_refused():
