@@ -65,9 +65,10 @@ def test_what_torch_alone_has():
 
 
 def test_sizes_around_a_segment():
-    for size in scripts.SIZES:
-        kinds = mixed(size, "gloo")
-        check("gloo", size, scripts.around_segments(size), [kinds[1], kinds[-1]])
+    for peer in "gloo", "torch":
+        for size in scripts.SIZES:
+            kinds = mixed(size, peer)
+            check(peer, size, scripts.around_segments(size), [kinds[1], kinds[-1]])
 
 
 def test_forty_megabytes():
@@ -75,7 +76,10 @@ def test_forty_megabytes():
     script = [f"allreduce f32 sum {count}", f"reduce f32 product {count} 1"]
     script += [f"broadcast f32 - {count} 2", f"allgather u8 - {count}", f"alltoallv u8 - {count}"]
     check("gloo", 3, script, [["gloo", "horon", "gloo"], ["horon"] * 3])
-    check("torch", 3, script[:3], [["torch", "horon", "torch"]])
+    check("torch", 3, script, [["torch", "horon", "torch"], ["horon", "torch", "horon"]])
+    script = [line if "broadcast" not in line else f"broadcast f32 - {count} 1" for line in script]
+    check("torch", 2, script, [["torch", "horon"], ["horon", "torch"]])
+    check("torch", 5, script[:3], [["horon", "torch", "torch", "horon", "torch"]])
 
 
 def test_stores_of_torch():
