@@ -58,12 +58,11 @@ int horon_mpi_start_thread(void *(*run)(void *arg), void *arg)
     return failed;
 }
 
-/* Behind whatever the program's own handlers do. */
-static void end_with_process(void)
+void horon_mpi_end_with_process(void)
 {
     const struct horon_mpi_library *library = process.library;
-    if (process.process != getpid() || process.used || process.stays ||
-        horon_mpi_has_ended(library))
+    if (!library || !library->began || process.process != getpid() || process.used ||
+        process.stays || horon_mpi_has_ended(library))
         return;
     library->mpi.finalize();
 }
@@ -194,7 +193,7 @@ static horon_status_t see_begin(struct horon_error *error)
                                library->file, process.code);
     if (begin == THROUGH && !library->began) {
         library->began = true;
-        atexit(end_with_process);
+        atexit(horon_mpi_end_with_process); /* behind whatever the program's own handlers do */
     }
     return HORON_OK;
 }
@@ -292,6 +291,11 @@ horon_status_t horon_mpi_begin(const struct horon_mpi_wanted *wanted, const void
     const horon_status_t status = begin(wanted, context, error);
     pthread_mutex_unlock(&process.lock);
     return status;
+}
+
+bool horon_mpi_is_beginning(void)
+{
+    return atomic_load(&process.begin) == UNDER_WAY && process.process == getpid();
 }
 
 bool horon_mpi_give_up(const void *context)

@@ -32,6 +32,10 @@ struct horon_mpi_wanted {
 horon_status_t horon_mpi_begin(const struct horon_mpi_wanted *wanted, const void *context,
                                struct horon_error *error);
 
+/** Is a thread of horon's in MPI_Init_thread()? Then it talks with the launcher, perhaps for ever,
+ * and what it is answered is nobody else's. Thread: any. Blocks: no. */
+bool horon_mpi_is_beginning(void);
+
 /** That context has failed. What is under way goes on, or never ends, and no other context gets
  * it; what horon has begun does not end with the process. Nothing if it did not ask, or MPI is the
  * program's. Thread: any. Blocks: no.
@@ -61,6 +65,11 @@ horon_status_t horon_mpi_find(const char *file, const struct horon_mpi_library *
  * thread of ours, which the next context's communicators would meet
  * Thread: any, one at a time. Blocks: no. */
 void horon_mpi_end(bool stays, bool closed);
+
+/** In an exit handler, before what MPI_Finalize() needs is closed: ends what horon has begun,
+ * unless a context has it or it stays. A later handler finds that done. Blocks: until all ranks
+ * have come to their end. */
+void horon_mpi_end_with_process(void);
 
 /** A job of this process has failed: a rank of the world may be gone, and so it stays. Thread: any.
  * Blocks: no. */

@@ -2,10 +2,20 @@
 /*
  * A rank whose MPI is held_mpi.c: it tells whether it has joined, and what carries a sum. If it has
  * not, it goes on alone, where MPI is of no use any more; and it ends as any program does.
+ * `joining asks RANK`: if it has
+ * not joined, the ranks but that one come to the point where MPI's thread waits for an answer of
+ * hydra's; then they try to join once more. `joining later`: the first job meets elsewhere, and
+ * the second one by the launcher, once MPI has begun.
  */
 #include <horon/horon.h>
 
+#include <dirent.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static void sum(horon_context_t *ctx)
 {
@@ -22,20 +32,69 @@ static void sum(horon_context_t *ctx)
     printf("sum %g by %s\n", (double)value, status == HORON_OK ? horon_carrier(ctx, &desc) : why);
 }
 
-int main(void)
+/* @return does a thread of this process wait in read() of @p fd? */
+static bool is_read(int fd)
+{
+    char path[300], line[200], wanted[64];
+    bool found = false;
+    DIR *tasks = opendir("/proc/self/task");
+    snprintf(wanted, sizeof wanted, "%d 0x%x ", (int)SYS_read, (unsigned)fd);
+    for (struct dirent *task; tasks && !found && (task = readdir(tasks));) {
+        snprintf(path, sizeof path, "/proc/self/task/%s/syscall", task->d_name);
+        FILE *file = fopen(path, "re");
+        found =
+            file && fgets(line, sizeof line, file) && strncmp(line, wanted, strlen(wanted)) == 0;
+        if (file)
+            fclose(file);
+    }
+    if (tasks)
+        closedir(tasks);
+    return found;
+}
+
+static void try_again_beside_begin(const char *idle)
+{
+    static const char *const settings[] = {"HORON_BACKEND=native", "HORON_START_TIMEOUT=2s", NULL};
+    horon_context_t *ctx = NULL;
+    char why[HORON_ERROR_TEXT_BYTES];
+    horon_options_t again = HORON_OPTIONS_INIT;
+    const char *fd = getenv("PMI_FD"), *rank = getenv("PMI_RANK");
+    if (!fd || !rank)
+        return;
+    while (strcmp(rank, idle) != 0 && !is_read(atoi(fd)))
+        usleep(1000);
+    again.settings = settings;
+    const horon_status_t status = horon_context_create(&again, &ctx, why, sizeof why);
+    printf("again %d %s\n", status, status == HORON_OK ? "" : why);
+    horon_context_destroy(ctx);
+}
+
+int main(int argc, char **argv)
 {
     horon_context_t *ctx = NULL;
     char why[HORON_ERROR_TEXT_BYTES];
-    horon_options_t alone = HORON_OPTIONS_INIT;
+    const char *const elsewhere[] = {getenv("ELSEWHERE"), NULL};
+    horon_options_t first = HORON_OPTIONS_INIT, alone = HORON_OPTIONS_INIT;
     alone.rank = 0;
     alone.size = 1;
-    horon_status_t status = horon_context_create(NULL, &ctx, why, sizeof why);
+    if (elsewhere[0])
+        first.settings = elsewhere;
+    horon_status_t status = horon_context_create(&first, &ctx, why, sizeof why);
     if (status != HORON_OK) {
         printf("failed %d %s\n", status, why);
+        if (argc == 3 && strcmp(argv[1], "asks") == 0)
+            try_again_beside_begin(argv[2]);
         status = horon_context_create(&alone, &ctx, why, sizeof why);
     }
     if (status == HORON_OK)
         sum(ctx);
     horon_context_destroy(ctx);
+    if (argc == 2 && strcmp(argv[1], "later") == 0) {
+        ctx = NULL;
+        status = horon_context_create(NULL, &ctx, why, sizeof why);
+        if (status == HORON_OK)
+            sum(ctx);
+        horon_context_destroy(ctx);
+    }
     return status != HORON_OK;
 }

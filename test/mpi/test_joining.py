@@ -25,16 +25,16 @@ RECOVERY = {launchers.mpirun: "--enable-recovery", launchers.hydra: "-disable-au
 ENV = {"HORON_BACKEND": "mpi", "HORON_LOG_LEVEL": "warn", "HORON_STALL_WARN": "0"}
 RANKS = 3
 # Hydra ends all once a process that it started itself is killed, whatever its options say.
-IN_A_SHELL = 'trap "" USR1; "$@"; true'
+IN_A_SHELL = 'trap "" USR1; "$@"; echo "rank ends: $?"'
 DOING = "while beginning what all ranks begin together: "
 
 
-def run(launch, case, rank, **env):
+def run(launch, case, rank, *args, **env):
     """@return what failed ranks say, (status, text) each, and what all have written"""
     file = tap.need(HELD_MPI[launch], f"not built (Debian: {PACKAGES[launch]})")
     with tempfile.TemporaryDirectory() as folder:
         env = {**ENV, **env, "HORON_MPI_LIBRARY": file, "HELD_MPI": f"{case} {rank} {folder}"}
-        command = ("sh", "-c", IN_A_SHELL, "-", JOINING)
+        command = ("sh", "-c", IN_A_SHELL, "-", JOINING, *args)
         with launch(RANKS, *command, options=(RECOVERY[launch],), **env) as job:
             _, out, err = job.end()  # with a status of the launcher's choice
         job.assert_nothing_left()
@@ -79,6 +79,27 @@ def test_a_rank_whose_mpi_does_not_begin_fails_all():
             assert text.endswith(why), told
         assert sum(text.startswith("rank 1 (") for _, text in failed) == RANKS - 1, told
         assert out.count("sum 1 by native") == RANKS, told
+
+
+def test_nothing_is_asked_of_hydra_while_mpi_waits_for_its_answer():
+    """MPI's thread would take what it says for its own, and end the process."""
+    launch = launchers.hydra
+    failed, out, err, told = run(launch, "fails", 1, "asks", "1")
+    again = re.findall(r"^again (-\d+) (.*)$", out, re.M)
+    assert len(failed) == len(again) == RANKS, told
+    assert sum("MPI_Init_thread() is under way" in text for _, text in again) == RANKS - 1, told
+    assert out.count("sum 1 by native") == out.count("rank ends: 0") == RANKS, told
+    assert "Fatal error" not in err, told
+
+
+def test_mpi_ends_before_hydra_is_told_that_the_rank_does():
+    """A job that meets by it once MPI has begun has the later exit handler."""
+    tap.need(HELD_MPI[launchers.hydra], f"not built (Debian: {PACKAGES[launchers.hydra]})")
+    with tempfile.TemporaryDirectory() as folder:
+        elsewhere = f"HORON_STORE=file:{folder}"
+        failed, out, _, told = run(launchers.hydra, "none", 0, "later", ELSEWHERE=elsewhere)
+    assert not failed and out.count("sum 3 by mpi") == 2 * RANKS, told
+    assert out.count("rank ends: 0") == RANKS, told
 
 
 def test_an_mpi_of_one_thread_is_not_used_once_that_is_gone():

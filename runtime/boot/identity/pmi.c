@@ -3,7 +3,9 @@
  * A request is a line of words "name=value", and so is its answer; the first is cmd=. PMI's own
  * begin is not needed. Its end closes the connection, also for an MPI that the process begins
  * later: so it is said when the process exits. What that needs is the exit handler's own, and
- * nobody else's.
+ * nobody else's. An MPI that horon has begun is ended before, whichever of the two handlers the
+ * process has first. And while a thread begins MPI nothing is said: it would take the answer for
+ * its own, and end the process.
  *
  * Source: the PMI-1 wire protocol (Balaji et al., "PMI: A Scalable Parallel Process-Management
  * Interface for Extreme-Scale Systems", 2010), as hydra 4.0 answers it.
@@ -11,6 +13,7 @@
 #include "boot/identity/space.h"
 
 #include "alloc.h"
+#include "backend/mpi_begin.h"
 #include "backend/mpi_open.h"
 #include "clock.h"
 
@@ -104,6 +107,11 @@ static horon_status_t pmi_open(struct horon_space *space, struct horon_error *er
 {
     char line[LINE_BYTES];
     struct stat about;
+    if (horon_mpi_is_beginning())
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "MPI_Init_thread() is under way in this process, and talks with the "
+                               "launcher, which would tell where the ranks meet; "
+                               "set HORON_STORE=tcp://HOST:PORT with an address of rank 0");
     if (fstat(space->fd, &about) != 0 || !S_ISSOCK(about.st_mode))
         return horon_error_set(error, HORON_ERR_CONFIG,
                                "PMI_FD=%d leads to the launcher no more, which would tell where "
@@ -165,9 +173,11 @@ static void end_at_exit(int status, void *arg)
     char line[LINE_BYTES];
     struct horon_error ignored;
     struct stat about;
-    if (status == 0 && getpid() == ending->process && fstat(ending->space.fd, &about) == 0 &&
-        S_ISSOCK(about.st_mode) && about.st_ino == ending->socket &&
-        !horon_mpi_says("MPI_Finalized")) {
+    if (status == 0)
+        horon_mpi_end_with_process();
+    if (status == 0 && !horon_mpi_is_beginning() && getpid() == ending->process &&
+        fstat(ending->space.fd, &about) == 0 && S_ISSOCK(about.st_mode) &&
+        about.st_ino == ending->socket && !horon_mpi_says("MPI_Finalized")) {
         ending->space.deadline_ns = horon_clock_deadline(horon_clock_ns(), END_MS);
         (void)ask(&ending->space, "cmd=finalize\n", "finalize_ack", line, &ignored);
     }
