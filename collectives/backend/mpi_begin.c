@@ -203,6 +203,10 @@ static horon_status_t see_begin(struct horon_error *error)
 static horon_status_t look(const struct horon_mpi_wanted *wanted, struct horon_error *error)
 {
     int begun = 0;
+    if (atomic_load(&process.begin) != NOT_BEGUN && process.process != getpid())
+        return horon_error_set(error, HORON_ERR_UNSUPPORTED,
+                               "MPI was begun in process %d, of which this one is a fork",
+                               (int)process.process);
     if (process.used)
         return horon_error_set(error, HORON_ERR_UNSUPPORTED,
                                "another context of this process uses MPI, which serves one");

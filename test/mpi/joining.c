@@ -2,7 +2,7 @@
 /*
  * A rank whose MPI is held_mpi.c: it tells whether it has joined, and what carries a sum. If it has
  * not, it goes on alone, where MPI is of no use any more; and it ends as any program does.
- * `joining asks RANK`: if it has
+ * `joining fork`: so does a child of its, once it has left the job. `joining asks RANK`: if it has
  * not joined, the ranks but that one come to the point where MPI's thread waits for an answer of
  * hydra's; then they try to join once more. `joining later`: the first job meets elsewhere, and
  * the second one by the launcher, once MPI has begun.
@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static void sum(horon_context_t *ctx)
@@ -69,6 +70,24 @@ static void try_again_beside_begin(const char *idle)
     horon_context_destroy(ctx);
 }
 
+/* @return of this process; the child's has ended */
+static int join_in_child(const horon_options_t *options)
+{
+    horon_context_t *ctx = NULL;
+    int ended = 1;
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child) {
+        waitpid(child, &ended, 0);
+        return ended;
+    }
+    if (horon_context_create(options, &ctx, NULL, 0) != HORON_OK)
+        exit(1);
+    sum(ctx);
+    horon_context_destroy(ctx);
+    exit(0);
+}
+
 int main(int argc, char **argv)
 {
     horon_context_t *ctx = NULL;
@@ -89,6 +108,8 @@ int main(int argc, char **argv)
     if (status == HORON_OK)
         sum(ctx);
     horon_context_destroy(ctx);
+    if (argc == 2 && strcmp(argv[1], "fork") == 0)
+        return join_in_child(&alone);
     if (argc == 2 && strcmp(argv[1], "later") == 0) {
         ctx = NULL;
         status = horon_context_create(NULL, &ctx, why, sizeof why);

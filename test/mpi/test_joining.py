@@ -102,6 +102,14 @@ def test_mpi_ends_before_hydra_is_told_that_the_rank_does():
     assert out.count("rank ends: 0") == RANKS, told
 
 
+def test_a_child_of_a_fork_does_without_the_mpi_that_was_begun_before():
+    for launch in HELD_MPI:
+        failed, out, err, told = run(launch, "none", 0, "fork")
+        assert not failed and out.count("sum 3 by mpi") == RANKS, told
+        assert out.count("sum 1 by native") == out.count("rank ends: 0") == RANKS, told
+        assert err.count("backend mpi is not used: MPI was begun in process") == RANKS, told
+
+
 def test_an_mpi_of_one_thread_is_not_used_once_that_is_gone():
     for launch in HELD_MPI:
         failed, out, err, told = run(launch, "funneled", 0)
