@@ -7,6 +7,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import signal
 import sys
 import tempfile
@@ -375,6 +376,19 @@ def test_mpi_launcher_leaves_nothing_of_what_it_was_asked():
             status, out, err = job.end()
             job.assert_nothing_left()
     assert status == 2 and 'it says "srun 22.05"' in err, (status, out, err)
+
+
+def test_mpi_open_mpi_is_known_by_its_other_names():
+    """It says so of itself as mpiexec, orterun and mpirun.openmpi."""
+    for name, end in (("mpiexec", ""), ("mpirun.openmpi", "\n\nReport bugs to x")):
+        with that_says(f"{name} (OpenRTE) 4.1.4{end}", "exit 0") as program:
+            status, out, err = jobs.run("--mpi", "--mpirun", program, "-np", "2", "true")
+        assert status == 0 and "mpirun (Open MPI 4.1.4)" in err, (status, out, err)
+    for name in ("mpiexec.openmpi", "mpirun.openmpi"):
+        if shutil.which(name):
+            with launchers.below_horonrun(name, "-np", "2", SUM_ONCE, "1009") as job:
+                status, out, err = job.end()
+            assert status == 0 and len(ranks_in(out)) == 2, (name, out, err)
 
 
 def test_mpi_launcher_of_no_known_family_is_refused():

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Which mpirun is it? The name says nothing: on Debian mpirun and mpiexec lead to the one or the
- * other. So the program is asked, and what it says of its version decides. A third family is an
- * error: it would take options for a command, or start each rank as a job of its own.
+ * other. So the program is asked, and what it says of its version decides: Open MPI 4's calls
+ * itself OpenRTE where its name is another than mpirun. A third family is an error: it would take
+ * options for a command, or start each rank as a job of its own.
  */
 #include "mpi.h"
 
@@ -63,7 +64,8 @@ static horon_status_t recognise(struct horonrun_mpi *mpi, struct horon_error *er
     horonrun_tree_signal(SIGKILL, NULL, 0, NULL, 0); /* a script may have started what stays */
     mpi->interrupt = SIGINT;
     mpi->terminate = SIGTERM;
-    if (version_after(said.text, "(Open MPI)", version, sizeof version)) {
+    if (version_after(said.text, "(Open MPI)", version, sizeof version) ||
+        version_after(said.text, "(OpenRTE)", version, sizeof version)) {
         family = "Open MPI";
         mpi->interrupt =
             SIGALRM; /* by SIGINT and SIGTERM it ends ranks as it likes, and no longer */
