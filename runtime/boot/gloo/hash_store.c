@@ -12,7 +12,8 @@
  * one has said.
  *
  * The lock is held across a fork, so that the child has a whole list and no thread that keeps it.
- * What stands there is the parent's: the child begins with an empty one, and frees nothing.
+ * What stands there is the parent's: the child begins with an empty one, and frees its copy of a
+ * job only if it closes all stores of it.
  */
 #include "alloc.h"
 #include "boot/gloo/store.h"
@@ -139,13 +140,14 @@ static void free_job(struct job *job)
     horon_free(job);
 }
 
-/* With the lock held. */
+/* With the lock held. A job of before a fork is in no list of the child's. */
 static void unlink_job(const struct job *job)
 {
     struct job **at = &jobs;
-    while (*at != job)
+    while (*at && *at != job)
         at = &(*at)->next;
-    *at = job->next;
+    if (*at)
+        *at = job->next;
 }
 
 static void destroy(struct horon_gloo_store *base)

@@ -261,7 +261,8 @@ static void test_stores_in_memory_are_of_one_job(void **state)
     horon_gloo_store_destroy(opened_hash("hash:job", "", 1, 3));
 }
 
-/* The child has no rank of the parent's, and its own are not seen there. */
+/* The child has no rank of the parent's, and its own are not seen there. It may end what it has
+ * inherited, which does nothing to the parent's. */
 static void test_stores_in_memory_stay_the_parents_in_a_fork(void **state)
 {
     int status = -1;
@@ -274,6 +275,7 @@ static void test_stores_in_memory_stay_the_parents_in_a_fork(void **state)
         struct horon_gloo_store *own = NULL;
         const bool is_own = open_hash("hash:fork", "", 0, 3, &own) == HORON_OK &&
                             get_status(own, "1") == HORON_AGAIN;
+        horon_gloo_store_destroy(ours);
         horon_gloo_store_destroy(own);
         _exit(!is_own);
     }
