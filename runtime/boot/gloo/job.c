@@ -58,7 +58,12 @@ static horon_status_t connect_all(struct horon_boot *boot, const struct horon_id
                                                  .interrupted_arg = caller->interrupted_arg,
                                                  .fds = &boot->fds,
                                                  .log = log};
-    return horon_gloo_mesh_connect(&mesh, sockets, error);
+    status = horon_gloo_mesh_connect(&mesh, sockets, error);
+    if (status == HORON_ERR_TIMEOUT && strncmp(config->gloo_store, "hash:", 5) == 0)
+        horon_text_add(error->text, sizeof error->text, "; ",
+                       "hash: is memory of this process, where its threads alone meet: ranks that "
+                       "are processes of their own take file:DIR or tcp://HOST:PORT");
+    return status;
 }
 
 /* Each rank is the only one of its host. */
