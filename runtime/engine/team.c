@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Teams: how one is bound to the membership, its turn, and its failure. The tables of a team are
- * those of its members only, numbered by their place in it, so that coordinator and channels need
- * not know that there are other ranks.
+ * those of its members alone, by their place in it: coordinator and channels know no other ranks.
  */
 #include "engine/messages.h"
 
@@ -524,8 +523,9 @@ void horon_team_fail(struct horon_engine_team *team, const struct horon_error *w
     end(team, HORON_TEAM_FAILED, why);
     if (team->id == 0 && options->failed)
         options->failed(options->arg, &team->failure);
-    /* before anybody else knows: there may be no time left */
-    const bool is_last = why->status == HORON_ERR_PEER_LOST && options->launcher.ends_all;
+    /* before anybody else knows: there may be no time left. A rank that exits has said it itself */
+    const bool is_last = why->status == HORON_ERR_PEER_LOST && options->launcher.ends_all &&
+                         why->blame.cause != HORON_CAUSE_EXITING;
     if (team->id == 0)
         HORON_LOG_AT(options->log, is_last ? HORON_LOG_WARN : HORON_LOG_INFO, "the job failed: %s",
                      why->text);

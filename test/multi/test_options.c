@@ -232,6 +232,26 @@ static void test_options_log_level_passes_what_is_as_important(void **state)
     }
 }
 
+/* A rank that exits by an exception says so itself, also where the launcher names none: the others
+ * warn of ranks alone that could not. */
+static void test_options_a_rank_that_exits_is_no_warning(void **state)
+{
+    static const char *const settings[] = {"LOG_LEVEL=info", NULL};
+    struct duo duo;
+    float x = 0;
+    (void)state;
+    assert_int_equal(setenv("PMI_RANK", "0", 1) | setenv("PMI_SIZE", "2", 1), 0);
+    duo_make(&duo, settings);
+    horon_request_t *waiting = duo_submit(duo.ctx[0], "x", &x);
+    assert_int_equal(horon_context_exit(duo.ctx[1], "an exception"), HORON_OK);
+    duo_expect_end(waiting, HORON_ERR_PEER_LOST);
+    duo_wait_to_hear(&duo, ": the job failed: rank 1 (");
+    duo_end(&duo);
+    unsetenv("PMI_RANK");
+    unsetenv("PMI_SIZE");
+    assert_null(strstr(duo.heard.all, "warn: the job failed"));
+}
+
 /* ---- SPIN_US, YIELD_US ---------------------------------------------------------------------- */
 
 /*
@@ -558,6 +578,7 @@ int main(void)
         cmocka_unit_test(test_options_stall_shutdown_time_ends_the_job_or_never),
         cmocka_unit_test(test_options_stall_shutdown_time_ends_a_busy_job_too),
         cmocka_unit_test(test_options_log_level_passes_what_is_as_important),
+        cmocka_unit_test(test_options_a_rank_that_exits_is_no_warning),
         cmocka_unit_test(test_options_spin_and_yield_us_come_before_sleep),
         cmocka_unit_test(test_options_crowded_waiter_learns_how_long_yields_take),
         cmocka_unit_test(test_options_shm_off_makes_every_rank_a_host),
