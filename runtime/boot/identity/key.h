@@ -24,7 +24,7 @@ horon_status_t horon_key_read(const struct horon_config *config, const struct ho
                               char key[HORON_KEY_TEXT_BYTES], struct horon_error *error);
 
 #define HORON_USER_KEY_BYTES 32
-#define HORON_KEY_FOLDER_BYTES 200 /* of its name, with a final 0 */
+#define HORON_KEY_FOLDER_BYTES 512 /* of its name, with a final 0 */
 
 /**
  * Reads the key of this process's user from @p folder, where others may make files, too; the first

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #define FOLDER "/tmp"
+#define PATH_BYTES (HORON_KEY_FOLDER_BYTES + 48) /* of the file's name in it */
 
 static horon_status_t refuse(const char *path, const char *why, struct horon_error *error)
 {
@@ -70,7 +71,7 @@ static horon_status_t read_it(const char *path, uint8_t bytes[HORON_USER_KEY_BYT
 static horon_status_t make_it(const char *path, struct horon_error *error)
 {
     uint8_t bytes[HORON_USER_KEY_BYTES];
-    char own[288];
+    char own[PATH_BYTES + 8];
     horon_status_t status = horon_random(bytes, sizeof bytes, error);
     if (status != HORON_OK)
         return status;
@@ -90,7 +91,7 @@ static horon_status_t make_it(const char *path, struct horon_error *error)
 horon_status_t horon_user_key_read(const char *folder, uint8_t bytes[HORON_USER_KEY_BYTES],
                                    struct horon_error *error)
 {
-    char path[256];
+    char path[PATH_BYTES];
     assert(strlen(folder) < HORON_KEY_FOLDER_BYTES);
     snprintf(path, sizeof path, "%s/horon.user.%u.key", folder, (unsigned)geteuid());
     horon_status_t status = read_it(path, bytes, error);

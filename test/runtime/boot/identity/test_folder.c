@@ -159,6 +159,30 @@ static void test_folder_holds_one_key_for_all(void **state)
     assert_memory_not_equal(first.bytes, second.bytes, sizeof first.bytes);
 }
 
+/* As below a TMPDIR of a site's: of as many bytes as are noted. */
+static void test_folder_with_a_long_name_holds_the_key(void **state)
+{
+    char longest[HORON_KEY_FOLDER_BYTES], file[HORON_KEY_FOLDER_BYTES + 32];
+    struct horon_job_key key;
+    (void)state;
+    int used = snprintf(longest, sizeof longest, "%s/%0254d", folder, 0);
+    assert_int_equal(mkdir(longest, 0700), 0);
+    const int outer = used;
+    used += snprintf(longest + used, sizeof longest - (size_t)used, "/%0*d",
+                     HORON_KEY_FOLDER_BYTES - 2 - used, 0);
+    assert_int_equal(used, HORON_KEY_FOLDER_BYTES - 1);
+    const int made = mkdir(longest, 0700);
+    const bool is_own = made == 0 && has_own_key(longest, &key);
+    snprintf(file, sizeof file, "%s/horon.user.%u.key", longest, (unsigned)geteuid());
+    const int removed = unlink(file);
+    rmdir(longest);
+    longest[outer] = 0;
+    rmdir(longest);
+    assert_int_equal(made, 0);
+    assert_true(is_own);
+    assert_int_equal(removed, 0);
+}
+
 static void test_folder_is_not_looked_at_by_a_job_with_a_key(void **state)
 {
     struct horon_job_key key;
@@ -226,6 +250,7 @@ int main(void)
         cmocka_unit_test(test_folder_of_the_launch_is_noted),
         cmocka_unit_test(test_folder_with_a_name_too_long_is_none),
         TEST(test_folder_holds_one_key_for_all),
+        TEST(test_folder_with_a_long_name_holds_the_key),
         TEST(test_folder_is_not_looked_at_by_a_job_with_a_key),
         TEST(test_folder_that_others_can_write_is_not_used),
         TEST(test_folder_of_another_user_is_not_used),
