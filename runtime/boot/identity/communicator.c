@@ -192,7 +192,9 @@ static void mpi_close(struct horon_space *space)
 
 const struct horon_space_calls horon_space_mpi = {
     .name = "MPI",
-    .missing = "of the communicator have come: each must create a context with it",
+    .missing =
+        "of the communicator (MPI_COMM_WORLD, if the program gave none) have come: each must "
+        "create a context",
     .open = mpi_open,
     .put = mpi_put,
     .get = mpi_get,
