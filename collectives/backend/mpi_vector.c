@@ -54,8 +54,7 @@ static bool is_cut(const struct horon_mpi_channel *channel)
 static bool is_exchange(const struct horon_mpi_channel *channel)
 {
     const uint64_t most = reduces(channel) ? EXCHANGE_BYTES_COMBINED : EXCHANGE_BYTES_COPIED;
-    return channel->team->size == 2 && !is_cut(channel) &&
-           channel->op->count <= most / channel->element_bytes;
+    return channel->team->size == 2 && channel->op->count <= most / channel->element_bytes;
 }
 
 /* All ranks combine in place, or none, MPI says, and Open MPI has other messages for the one than
@@ -149,22 +148,34 @@ static bool gives(const struct horon_mpi_channel *channel, int from, int to)
            horon_ranks_include(row->writes, root, to) && (reduces(channel) || to != root);
 }
 
+/* What a rank gets of the other one, from *first_out on: all of it, or its share. */
+static uint64_t part_of(const struct horon_mpi_channel *channel, int rank, uint64_t *first_out)
+{
+    const uint64_t first_share = horon_operation_output(channel->op, 0, 2);
+    *first_out = is_cut(channel) && rank == 1 ? first_share : 0;
+    return horon_operation_output(channel->op, rank, 2);
+}
+
 static horon_status_t launch_exchange(struct horon_mpi_channel *channel, struct horon_error *error)
 {
     const struct horon_mpi_calls *mpi = horon_mpi_calls_of(channel);
-    const int rank = channel->team->rank, other = 1 - rank, count = (int)channel->op->count;
+    const int rank = channel->team->rank, other = 1 - rank;
+    uint64_t first = 0;
     horon_status_t status = HORON_OK;
     channel->at = channel->op->count;
-    if (gives(channel, other, rank))
+    const int taken = (int)part_of(channel, rank, &first);
+    if (taken && gives(channel, other, rank))
         status = horon_mpi_launched(
             channel, "MPI_Irecv",
-            mpi->irecv(reduces(channel) ? channel->scratch.at : channel->out, count, channel->type,
+            mpi->irecv(reduces(channel) ? channel->scratch.at : channel->out, taken, channel->type,
                        other, 0, channel->comm, horon_mpi_request(channel)),
             error);
-    if (status == HORON_OK && gives(channel, rank, other))
+    const int given = (int)part_of(channel, other, &first);
+    if (status == HORON_OK && given && gives(channel, rank, other))
         status = horon_mpi_launched(channel, "MPI_Isend",
-                                    mpi->isend(channel->in, count, channel->type, other, 0,
-                                               channel->comm, horon_mpi_request(channel)),
+                                    mpi->isend(channel->in + first * channel->element_bytes, given,
+                                               channel->type, other, 0, channel->comm,
+                                               horon_mpi_request(channel)),
                                     error);
     return status;
 }
@@ -173,10 +184,13 @@ static horon_status_t launch_exchange(struct horon_mpi_channel *channel, struct 
 static void combine(const struct horon_mpi_channel *channel)
 {
     const struct horon_operation *op = channel->op;
-    const void *const in[] = {channel->in, channel->scratch.at};
     const int rank = channel->team->rank;
-    horon_reduce_combine((horon_dtype_t)op->agreed.dtype, redop_of(channel), in[rank], in[1 - rank],
-                         channel->out, (size_t)op->count);
+    uint64_t first = 0;
+    const uint64_t count = part_of(channel, rank, &first);
+    const void *const in[] = {channel->in + first * channel->element_bytes, channel->scratch.at};
+    if (count)
+        horon_reduce_combine((horon_dtype_t)op->agreed.dtype, redop_of(channel), in[rank],
+                             in[1 - rank], channel->out, (size_t)count);
 }
 
 /* ---- where it lies --------------------------------------------------------------------------- */
@@ -334,7 +348,7 @@ horon_status_t horon_mpi_go_on_with_vector(struct horon_mpi_channel *channel,
     if (channel->step == HORON_MPI_BEGUN) {
         status = place(channel, error);
         if (status == HORON_OK && is_exchange(channel) && reduces(channel))
-            status = horon_mpi_make_room(&channel->scratch, channel->op->count,
+            status = horon_mpi_make_room(&channel->scratch, own_share(channel),
                                          channel->element_bytes, error);
         if (status != HORON_OK)
             return status;
