@@ -35,6 +35,7 @@ struct horon_mpi_family {
     int levels[HORON_MPI_MULTIPLE + 1]; /* its numbers of them */
     size_t handle_bytes;
     void *in_place;
+    int ring_ranks; /* from so many on it sums in a ring what is long and not in place; 0: never */
     void *statuses_ignore; /* of one, too */
 };
 

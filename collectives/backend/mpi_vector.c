@@ -16,6 +16,9 @@
  * one rank reads while the other writes the next; of what is combined it has no such way. */
 #define EXCHANGE_BYTES_COPIED ((uint64_t)1 << 20)
 #define EXCHANGE_BYTES_COMBINED ((uint64_t)64 << 20)
+#define EXCHANGE_BYTES_COMBINED_TWICE ((uint64_t)4 << 20) /* by both */
+/* Up to so many a ring of ranks is no quicker. */
+#define IN_PLACE_BYTES ((uint64_t)512 << 10)
 
 static bool is_mine(const struct horon_mpi_channel *channel, enum horon_ranks ranks)
 {
@@ -49,21 +52,36 @@ static bool is_cut(const struct horon_mpi_channel *channel)
     return horon_verb_splits(horon_verb_of(&channel->op->agreed));
 }
 
+/* Does each rank get all that is combined? */
+static bool for_all(const struct horon_mpi_channel *channel)
+{
+    const struct horon_verb_row *row = horon_verb_of(&channel->op->agreed);
+    return horon_verb_reduces(row) && !horon_verb_is_rooted(row) && !horon_verb_splits(row);
+}
+
 /* A message each way, or one, and this rank combines: MPI's collectives make a schedule first, and
  * combine more slowly. Both ranks know it from what is agreed. */
 static bool is_exchange(const struct horon_mpi_channel *channel)
 {
-    const uint64_t most = reduces(channel) ? EXCHANGE_BYTES_COMBINED : EXCHANGE_BYTES_COPIED;
+    const uint64_t most = for_all(channel)   ? EXCHANGE_BYTES_COMBINED_TWICE
+                          : reduces(channel) ? EXCHANGE_BYTES_COMBINED
+                                             : EXCHANGE_BYTES_COPIED;
     return channel->team->size == 2 && channel->op->count <= most / channel->element_bytes;
 }
 
 /* All ranks combine in place, or none, MPI says, and Open MPI has other messages for the one than
- * for the other. Ranks do not know of each other whether they do: so by MPI none does. */
-static bool combines_for_all(const struct horon_mpi_channel *channel)
+ * for the other. Ranks do not know of each other whether their output is their input: so they all
+ * combine in place, but where a ring is to be had by not doing so. */
+static bool combines_apart(const struct horon_mpi_channel *channel)
 {
-    const struct horon_verb_row *row = horon_verb_of(&channel->op->agreed);
-    return horon_verb_reduces(row) && !horon_verb_is_rooted(row) && !horon_verb_splits(row) &&
-           !is_exchange(channel);
+    const int ring_ranks = channel->context->library->family->ring_ranks;
+    return for_all(channel) && ring_ranks && channel->team->size >= ring_ranks &&
+           channel->op->count > IN_PLACE_BYTES / channel->element_bytes;
+}
+
+static bool combines_in_place(const struct horon_mpi_channel *channel)
+{
+    return for_all(channel) && !combines_apart(channel) && !is_exchange(channel);
 }
 
 static uint64_t own_share(const struct horon_mpi_channel *channel)
@@ -195,7 +213,7 @@ static void combine(const struct horon_mpi_channel *channel)
 
 /* ---- where it lies --------------------------------------------------------------------------- */
 
-/* Of a copy MPI makes the result in the same place; but what all get, and a share, in another one.
+/* Of a copy MPI makes the result in the same place; but what is long and all get, and a share, not.
  * MPICH 4.0 copies between input and share where they overlap, and stops. */
 static horon_status_t place_copy(struct horon_mpi_channel *channel,
                                  const struct horon_reduce_finish *partial,
@@ -204,7 +222,7 @@ static horon_status_t place_copy(struct horon_mpi_channel *channel,
     const struct horon_operation *op = channel->op;
     const size_t element = channel->element_bytes;
     const uint64_t taken = is_cut(channel) ? own_share(channel) : op->count;
-    const bool apart = is_cut(channel) || combines_for_all(channel);
+    const bool apart = is_cut(channel) || combines_apart(channel);
     const bool to_dst = channel->direct && op->part_count == 1;
     horon_status_t status = horon_mpi_make_room(&channel->work, op->count, element, error);
     if (status == HORON_OK && apart && !to_dst)
@@ -228,7 +246,7 @@ static horon_status_t place(struct horon_mpi_channel *channel, struct horon_erro
     const size_t bytes = (size_t)op->count * channel->element_bytes;
     assert(op->part_count >= 1);
     assert(only || !is_cut(channel)); /* whose parts would be cut apart */
-    const bool lies_in = (is_cut(channel) || combines_for_all(channel)) && only &&
+    const bool lies_in = (is_cut(channel) || combines_apart(channel)) && only &&
                          horon_rows_lie_in(only->src, bytes, only->dst, bytes);
     if (op->count == 0)
         return HORON_OK;
@@ -236,6 +254,8 @@ static horon_status_t place(struct horon_mpi_channel *channel, struct horon_erro
         return place_copy(channel, &partial, error);
     channel->in = reads(channel) ? only->src : only->dst;
     channel->out = writes(channel) ? only->dst : NULL;
+    if (combines_in_place(channel) && channel->in != channel->out)
+        channel->in = memmove(channel->out, channel->in, bytes);
     if (!reduces(channel)) /* root gives its input, and copies it in the end */
         channel->out = (char *)(uintptr_t)channel->in;
     return HORON_OK;
@@ -269,11 +289,11 @@ static horon_status_t launch_reduce(struct horon_mpi_channel *channel, const voi
     assert(out || !gets);
     const void *from = gets && in == out ? channel->context->library->family->in_place : in;
     const horon_mpi_handle op = op_of(channel);
-    assert(root >= 0 || in != out);
+    assert(root >= 0 || (in == out) == combines_in_place(channel));
     if (root < 0)
         return horon_mpi_launched(channel, "MPI_Iallreduce",
-                                  mpi->iallreduce(in, out, count, channel->type, op, channel->comm,
-                                                  horon_mpi_request(channel)),
+                                  mpi->iallreduce(from, out, count, channel->type, op,
+                                                  channel->comm, horon_mpi_request(channel)),
                                   error);
     return horon_mpi_launched(channel, "MPI_Ireduce",
                               mpi->ireduce(from, gets ? out : NULL, count, channel->type, op, root,
