@@ -82,17 +82,22 @@ static void join_elsewhere(horon_context_t **ctx)
         stop("thread", "there is none");
 }
 
-static void sum(horon_context_t *ctx)
+static horon_status_t try_to_sum(horon_context_t *ctx, int32_t *one, char *why, size_t why_bytes)
 {
-    char why[HORON_ERROR_TEXT_BYTES];
-    int32_t one = 1;
     horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
     desc.verb = HORON_ALLREDUCE;
     desc.name = "one";
     desc.dtype = HORON_INT32;
-    desc.src = desc.dst = &one;
+    desc.src = desc.dst = one;
     desc.count = 1;
-    if (horon_run(ctx, &desc, -1, why, sizeof why) != HORON_OK)
+    return horon_run(ctx, &desc, -1, why, why_bytes);
+}
+
+static void sum(horon_context_t *ctx)
+{
+    char why[HORON_ERROR_TEXT_BYTES];
+    int32_t one = 1;
+    if (try_to_sum(ctx, &one, why, sizeof why) != HORON_OK)
         stop("sum", why);
     printf("sum %d\n", (int)one);
 }
@@ -101,15 +106,9 @@ static void sum_in_vain(horon_context_t *ctx)
 {
     char why[HORON_ERROR_TEXT_BYTES];
     int32_t one = 1;
-    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
-    desc.verb = HORON_ALLREDUCE;
-    desc.name = "in vain";
-    desc.dtype = HORON_INT32;
-    desc.src = desc.dst = &one;
-    desc.count = 1;
     if (horon_rank(ctx) == horon_size(ctx) - 1)
         raise(SIGKILL);
-    if (horon_run(ctx, &desc, -1, why, sizeof why) == HORON_OK)
+    if (try_to_sum(ctx, &one, why, sizeof why) == HORON_OK)
         stop("sum", "was not in vain");
 }
 
