@@ -25,12 +25,14 @@ LONG_FORMS = {"address,undefined": SANITIZED["address,undefined"], "thread": ("m
 
 # The thread sanitizer learns nothing where one thread runs: in the launcher, in the simulation, in
 # a test that neither begins threads nor uses a helper that does. Bytes are counted without it, and
-# one layout of hosts has all the threads that the others have; a wheel's MPI has those of Debian's,
-# ranks of Gloo those of multi/gloo, and ranks that a launcher's kill ends those of multi/kill.
+# one layout of hosts has all the threads that the others have; ranks by MPI, whatever its package,
+# have those of mpi/kill, ranks of Gloo those of multi/gloo, and those that a launcher kills those
+# of multi/kill.
 NO_NEW_THREADS = (
     "hosts/ssh",
     "hosts/traffic",
     "hosts/addresses",
+    "mpi/backend",
     "mpi/wheels",
     "gloo/ranks",
     "tools/horonrun_kill",
