@@ -12,6 +12,7 @@ import tempfile
 HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "drift")]
 
+import jobs  # noqa: E402
 import launchers  # noqa: E402
 import tap  # noqa: E402
 
@@ -25,7 +26,7 @@ RECOVERY = {launchers.mpirun: "--enable-recovery", launchers.hydra: "-disable-au
 ENV = {"HORON_BACKEND": "mpi", "HORON_LOG_LEVEL": "warn", "HORON_STALL_WARN": "0"}
 RANKS = 3
 # Hydra ends all once a process that it started itself is killed, whatever its options say.
-IN_A_SHELL = 'trap "" USR1; "$@"; echo "rank ends: $?"'
+IN_A_SHELL = 'trap "" USR1; exec >>"$0/out" 2>>"$0/err"; "$@"; echo "rank ends: $?"'
 DOING = "while beginning what all ranks begin together: "
 
 
@@ -34,10 +35,17 @@ def run(launch, case, rank, *args, **env):
     file = tap.need(HELD_MPI[launch], f"not built (Debian: {PACKAGES[launch]})")
     with tempfile.TemporaryDirectory() as folder:
         env = {**ENV, **env, "HORON_MPI_LIBRARY": file, "HELD_MPI": f"{case} {rank} {folder}"}
-        command = ("sh", "-c", IN_A_SHELL, "-", JOINING, *args)
+        told_out, told_err = pathlib.Path(folder, "out"), pathlib.Path(folder, "err")
+        told_out.touch()
+        command = ("sh", "-c", IN_A_SHELL, folder, JOINING, *args)
         with launch(RANKS, *command, options=(RECOVERY[launch],), **env) as job:
-            _, out, err = job.end()  # with a status of the launcher's choice
+            jobs.until(lambda: told_out.read_text().count("rank ends: ") == RANKS, "ranks end")
+            # With ranks that are lost before they begin, Open MPI's mpirun now and then stays.
+            if launch is launchers.mpirun:
+                job.process.terminate()
+            job.end()  # with a status of the launcher's choice
         job.assert_nothing_left()
+        out, err = told_out.read_text(), told_err.read_text()
     told = (launch.__name__, case, rank, out, err)
     return re.findall(r"^failed (-\d+) (.*)$", out, re.M), out, err, told
 
