@@ -327,7 +327,7 @@ static horon_status_t take(const struct horon_mpi_wanted *wanted, struct horon_e
         status = see(wanted, error);
     if (status == HORON_OK && !process.usable)
         status = horon_mpi_make_handles(process.library, error);
-    process.usable = status == HORON_OK;
+    process.usable |= status == HORON_OK; /* a context that is refused takes nothing from another */
     return status;
 }
 
