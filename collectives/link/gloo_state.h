@@ -58,6 +58,16 @@ struct horon_gloo_pair {
     size_t payload_left;
 };
 
+/** Puts a frame behind the others. @return OK | ERR_MEMORY */
+horon_status_t horon_gloo_say(struct horon_gloo_pair *pair, uint64_t code, uint64_t slot,
+                              uint64_t length);
+/** A message that may go, as a frame of this kind. */
+void horon_gloo_make_ready(struct horon_gloo_pair *pair, struct horon_gloo_message *message,
+                           uint64_t code);
+/** As much as the connection takes. @return OK | what it failed with */
+horon_status_t horon_gloo_write_out(struct horon_gloo_pair *pair, bool *moved_out,
+                                    struct horon_error *error);
+
 void horon_gloo_append(struct horon_gloo_list *list, struct horon_gloo_message *message);
 /** @return the first on a slot, taken out of the list; NULL: there is none */
 struct horon_gloo_message *horon_gloo_take(struct horon_gloo_list *list, uint64_t slot,
@@ -71,5 +81,15 @@ horon_status_t horon_gloo_note(struct horon_gloo_pair *pair, struct horon_gloo_n
 bool horon_gloo_drop_note(struct horon_gloo_pair *pair, struct horon_gloo_note **list,
                           uint64_t slot);
 void horon_gloo_drop_notes(struct horon_gloo_pair *pair, struct horon_gloo_note **list);
+
+/** What has not moved of a piece, behind the others. @return how many they are */
+static inline int horon_gloo_add_piece(struct iovec *vector, int count, const void *from,
+                                       size_t bytes, size_t moved)
+{
+    if (moved >= bytes)
+        return count;
+    vector[count] = (struct iovec){(uint8_t *)(uintptr_t)from + moved, bytes - moved};
+    return count + 1;
+}
 
 #endif

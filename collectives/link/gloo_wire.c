@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The state machine of a pair. What goes out: frames without payload (`control`) and messages that
- * may go (`ready`), one behind another; only a message that has begun is finished first. What comes
- * in: heads, and payloads straight into the message that awaits them, or into memory of the pair
- * (`early`) if none does and the other end is a horon.
+ * The state machine of a pair. What goes out is gloo_out.c's. What comes in: heads, and payloads
+ * straight into the message that awaits them, or into memory of the pair (`early`) if none does and
+ * the other end is a horon.
  */
 #include "link/gloo_state.h"
 
@@ -19,23 +18,6 @@
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static horon_status_t say(struct horon_gloo_pair *pair, uint64_t code, uint64_t slot,
-                          uint64_t length)
-{
-    const struct horon_gloo_frame frame = {.code = code, .slot = slot, .length = length};
-    if (pair->control_used + HORON_GLOO_FRAME_BYTES > pair->control_limit) {
-        const size_t limit = 2 * pair->control_limit + 8 * (size_t)HORON_GLOO_FRAME_BYTES;
-        uint8_t *more = horon_realloc(pair->control, limit);
-        if (!more)
-            return HORON_ERR_MEMORY;
-        pair->control = more;
-        pair->control_limit = limit;
-    }
-    horon_gloo_frame_encode(&frame, pair->control + pair->control_used);
-    pair->control_used += HORON_GLOO_FRAME_BYTES;
-    return HORON_OK;
-}
-
 horon_status_t horon_gloo_pair_create(struct horon_link *link, bool native,
                                       struct horon_gloo_pair **pair_out)
 {
@@ -47,7 +29,7 @@ horon_status_t horon_gloo_pair_create(struct horon_link *link, bool native,
     pair->awaited.last = &pair->awaited.first;
     pair->early_last = &pair->early;
     pair->native = native;
-    if (native && say(pair, HORON_GLOO_HELLO, 0, 0) != HORON_OK) {
+    if (native && horon_gloo_say(pair, HORON_GLOO_HELLO, 0, 0) != HORON_OK) {
         horon_free(pair);
         return HORON_ERR_MEMORY;
     }
@@ -72,12 +54,6 @@ void horon_gloo_pair_destroy(struct horon_gloo_pair *pair)
     horon_free(pair);
 }
 
-bool horon_gloo_pair_wants_room(const struct horon_gloo_pair *pair)
-{
-    return pair->end.status == HORON_OK && pair->broken.status == HORON_OK &&
-           (pair->control_sent < pair->control_used || pair->ready.first);
-}
-
 bool horon_gloo_pair_is_native(const struct horon_gloo_pair *pair)
 {
     return pair->horons;
@@ -88,128 +64,14 @@ struct horon_link *horon_gloo_pair_link(const struct horon_gloo_pair *pair)
     return pair->link;
 }
 
-/* ---- out ------------------------------------------------------------------------------------- */
-
-static void make_ready(struct horon_gloo_pair *pair, struct horon_gloo_message *message,
-                       uint64_t code)
-{
-    const struct horon_gloo_frame frame = {
-        .code = code, .slot = message->slot, .length = message->bytes};
-    horon_gloo_frame_encode(&frame, message->head);
-    message->moved = 0;
-    horon_gloo_append(&pair->ready, message);
-}
-
-horon_status_t horon_gloo_pair_send(struct horon_gloo_pair *pair,
-                                    struct horon_gloo_message *message)
-{
-    message->done = false;
-    message->horons = pair->horons && !horon_gloo_has(&pair->waiting, message->slot);
-    if (message->horons && message->bytes <= HORON_GLOO_EAGER_BYTES &&
-        pair->window + message->bytes <= HORON_GLOO_WINDOW_BYTES) {
-        pair->window += message->bytes;
-        make_ready(pair, message, HORON_GLOO_EAGER);
-        return HORON_OK;
-    }
-    const uint64_t code = message->horons ? HORON_GLOO_ASK : HORON_GLOO_SEND_READY;
-    const horon_status_t status = say(pair, code, message->slot, message->bytes);
-    if (status != HORON_OK)
-        return status;
-    if (!message->horons && horon_gloo_drop_note(pair, &pair->credits, message->slot))
-        make_ready(pair, message, HORON_GLOO_SEND);
-    else
-        horon_gloo_append(&pair->waiting, message);
-    return HORON_OK;
-}
-
-static int add_piece(struct iovec *vector, int count, const void *from, size_t bytes, size_t moved)
-{
-    if (moved >= bytes)
-        return count;
-    vector[count] = (struct iovec){(uint8_t *)(uintptr_t)from + moved, bytes - moved};
-    return count + 1;
-}
-
-static size_t past(size_t moved, size_t bytes)
-{
-    return moved > bytes ? moved - bytes : 0;
-}
-
-/* A message that has begun, then frames, then the first message. */
-static int gather(const struct horon_gloo_pair *pair, struct iovec vector[static 3])
-{
-    const struct horon_gloo_message *first = pair->ready.first;
-    int count = 0;
-    if (!first || first->moved == 0)
-        count = add_piece(vector, count, pair->control, pair->control_used, pair->control_sent);
-    if (first) {
-        count = add_piece(vector, count, first->head, sizeof first->head, first->moved);
-        count = add_piece(vector, count, first->data, first->bytes,
-                          past(first->moved, sizeof first->head));
-    }
-    return count;
-}
-
-static void count_sent(struct horon_gloo_pair *pair, size_t sent)
-{
-    struct horon_gloo_message *first = pair->ready.first;
-    if (!first || first->moved == 0) {
-        const size_t left = pair->control_used - pair->control_sent;
-        const size_t part = sent < left ? sent : left;
-        pair->control_sent += part;
-        if (pair->control_sent == pair->control_used)
-            pair->control_sent = pair->control_used = 0;
-        sent -= part;
-    }
-    if (!first)
-        return;
-    first->moved += sent;
-    if (first->moved < sizeof first->head + first->bytes)
-        return;
-    pair->ready.first = first->next;
-    if (!pair->ready.first)
-        pair->ready.last = &pair->ready.first;
-    first->done = true;
-}
-
-static horon_status_t write_out(struct horon_gloo_pair *pair, bool *moved_out,
-                                struct horon_error *error)
-{
-    horon_status_t status = HORON_OK;
-    while (status == HORON_OK && horon_gloo_pair_wants_room(pair)) {
-        struct iovec vector[3];
-        size_t sent = 0;
-        const int count = gather(pair, vector);
-        const size_t asked = horon_link_vector_bytes(vector, count);
-        status = pair->link->ops->send(pair->link, vector, count, &sent, error);
-        if (status != HORON_OK)
-            break;
-        count_sent(pair, sent);
-        *moved_out = true;
-        if (sent < asked)
-            break;
-    }
-    return status == HORON_AGAIN ? HORON_OK : status;
-}
-
-size_t horon_gloo_pair_undelivered(const struct horon_gloo_pair *pair)
-{
-    size_t left = pair->control_used - pair->control_sent;
-    if (pair->end.status != HORON_OK)
-        return 0;
-    for (const struct horon_gloo_message *at = pair->ready.first; at; at = at->next)
-        left += sizeof at->head + at->bytes - at->moved;
-    return left + pair->link->ops->undelivered(pair->link);
-}
-
 /* ---- in -------------------------------------------------------------------------------------- */
 
 static horon_status_t grant(struct horon_gloo_pair *pair, struct horon_gloo_message *message,
                             bool horons)
 {
     message->credited = true;
-    return say(pair, horons ? HORON_GLOO_GRANT : HORON_GLOO_RECV_READY, message->slot,
-               message->bytes);
+    return horon_gloo_say(pair, horons ? HORON_GLOO_GRANT : HORON_GLOO_RECV_READY, message->slot,
+                          message->bytes);
 }
 
 /* Eager bytes have left the window. */
@@ -218,7 +80,7 @@ static horon_status_t take_back(struct horon_gloo_pair *pair, size_t bytes)
     pair->to_take += bytes;
     if (pair->to_take < TAKEN_BYTES)
         return HORON_OK;
-    const horon_status_t status = say(pair, HORON_GLOO_TAKEN, 0, pair->to_take);
+    const horon_status_t status = horon_gloo_say(pair, HORON_GLOO_TAKEN, 0, pair->to_take);
     pair->to_take = 0;
     return status;
 }
@@ -336,7 +198,7 @@ static horon_status_t on_credit(struct horon_gloo_pair *pair, const struct horon
 {
     struct horon_gloo_message *message = horon_gloo_take(&pair->waiting, frame->slot, false);
     if (message)
-        make_ready(pair, message, HORON_GLOO_SEND);
+        horon_gloo_make_ready(pair, message, HORON_GLOO_SEND);
     else if (!pair->horons)
         return horon_gloo_note(pair, &pair->credits, frame, false);
     return HORON_OK;
@@ -347,7 +209,7 @@ static horon_status_t on_grant(struct horon_gloo_pair *pair, uint64_t slot)
     struct horon_gloo_message *message = horon_gloo_take(&pair->waiting, slot, true);
     if (!message)
         return HORON_ERR_PROTO;
-    make_ready(pair, message, HORON_GLOO_SEND);
+    horon_gloo_make_ready(pair, message, HORON_GLOO_SEND);
     return HORON_OK;
 }
 
@@ -503,9 +365,9 @@ static horon_status_t read_some(struct horon_gloo_pair *pair, bool *all_out,
     pair->in_at = 0;
     const size_t direct = in_payload(pair) && pair->payload ? pair->payload_left : 0;
     assert(!direct || pair->in_end == 0);
-    count = add_piece(vector, count, pair->payload, direct, 0);
+    count = horon_gloo_add_piece(vector, count, pair->payload, direct, 0);
     if (!is_last(pair) || !direct)
-        count = add_piece(vector, count, pair->in, sizeof pair->in, pair->in_end);
+        count = horon_gloo_add_piece(vector, count, pair->in, sizeof pair->in, pair->in_end);
     const size_t asked = horon_link_vector_bytes(vector, count);
     const horon_status_t status = pair->link->ops->recv(pair->link, vector, count, &got, error);
     if (status != HORON_OK)
@@ -570,10 +432,10 @@ horon_status_t horon_gloo_pair_move(struct horon_gloo_pair *pair, bool *moved_ou
 {
     if (pair->end.status == HORON_OK) {
         bool read = false;
-        (void)write_out(pair, moved_out, &pair->broken);
+        (void)horon_gloo_write_out(pair, moved_out, &pair->broken);
         const horon_status_t status = read_in(pair, &read, &pair->end);
         if (status == HORON_OK && pair->broken.status == HORON_OK)
-            (void)write_out(pair, moved_out, &pair->broken); /* what that asks for */
+            (void)horon_gloo_write_out(pair, moved_out, &pair->broken); /* what that asks for */
         else if (status == HORON_OK && !read)
             pair->end = pair->broken;
         *moved_out |= read;

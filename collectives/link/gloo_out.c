@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a pair sends: frames without payload (`control`) and messages that may go (`ready`), one
+ * behind another; only a message that has begun is finished first. */
+#include "link/gloo_state.h"
+
+#include "alloc.h"
+
+horon_status_t horon_gloo_say(struct horon_gloo_pair *pair, uint64_t code, uint64_t slot,
+                              uint64_t length)
+{
+    const struct horon_gloo_frame frame = {.code = code, .slot = slot, .length = length};
+    if (pair->control_used + HORON_GLOO_FRAME_BYTES > pair->control_limit) {
+        const size_t limit = 2 * pair->control_limit + 8 * (size_t)HORON_GLOO_FRAME_BYTES;
+        uint8_t *more = horon_realloc(pair->control, limit);
+        if (!more)
+            return HORON_ERR_MEMORY;
+        pair->control = more;
+        pair->control_limit = limit;
+    }
+    horon_gloo_frame_encode(&frame, pair->control + pair->control_used);
+    pair->control_used += HORON_GLOO_FRAME_BYTES;
+    return HORON_OK;
+}
+
+bool horon_gloo_pair_wants_room(const struct horon_gloo_pair *pair)
+{
+    return pair->end.status == HORON_OK && pair->broken.status == HORON_OK &&
+           (pair->control_sent < pair->control_used || pair->ready.first);
+}
+
+void horon_gloo_make_ready(struct horon_gloo_pair *pair, struct horon_gloo_message *message,
+                           uint64_t code)
+{
+    const struct horon_gloo_frame frame = {
+        .code = code, .slot = message->slot, .length = message->bytes};
+    horon_gloo_frame_encode(&frame, message->head);
+    message->moved = 0;
+    horon_gloo_append(&pair->ready, message);
+}
+
+horon_status_t horon_gloo_pair_send(struct horon_gloo_pair *pair,
+                                    struct horon_gloo_message *message)
+{
+    message->done = false;
+    message->horons = pair->horons && !horon_gloo_has(&pair->waiting, message->slot);
+    if (message->horons && message->bytes <= HORON_GLOO_EAGER_BYTES &&
+        pair->window + message->bytes <= HORON_GLOO_WINDOW_BYTES) {
+        pair->window += message->bytes;
+        horon_gloo_make_ready(pair, message, HORON_GLOO_EAGER);
+        return HORON_OK;
+    }
+    const uint64_t code = message->horons ? HORON_GLOO_ASK : HORON_GLOO_SEND_READY;
+    const horon_status_t status = horon_gloo_say(pair, code, message->slot, message->bytes);
+    if (status != HORON_OK)
+        return status;
+    if (!message->horons && horon_gloo_drop_note(pair, &pair->credits, message->slot))
+        horon_gloo_make_ready(pair, message, HORON_GLOO_SEND);
+    else
+        horon_gloo_append(&pair->waiting, message);
+    return HORON_OK;
+}
+
+static size_t past(size_t moved, size_t bytes)
+{
+    return moved > bytes ? moved - bytes : 0;
+}
+
+/* A message that has begun, then frames, then the first message. */
+static int gather(const struct horon_gloo_pair *pair, struct iovec vector[static 3])
+{
+    const struct horon_gloo_message *first = pair->ready.first;
+    int count = 0;
+    if (!first || first->moved == 0)
+        count = horon_gloo_add_piece(vector, count, pair->control, pair->control_used,
+                                     pair->control_sent);
+    if (first) {
+        count = horon_gloo_add_piece(vector, count, first->head, sizeof first->head, first->moved);
+        count = horon_gloo_add_piece(vector, count, first->data, first->bytes,
+                                     past(first->moved, sizeof first->head));
+    }
+    return count;
+}
+
+static void count_sent(struct horon_gloo_pair *pair, size_t sent)
+{
+    struct horon_gloo_message *first = pair->ready.first;
+    if (!first || first->moved == 0) {
+        const size_t left = pair->control_used - pair->control_sent;
+        const size_t part = sent < left ? sent : left;
+        pair->control_sent += part;
+        if (pair->control_sent == pair->control_used)
+            pair->control_sent = pair->control_used = 0;
+        sent -= part;
+    }
+    if (!first)
+        return;
+    first->moved += sent;
+    if (first->moved < sizeof first->head + first->bytes)
+        return;
+    pair->ready.first = first->next;
+    if (!pair->ready.first)
+        pair->ready.last = &pair->ready.first;
+    first->done = true;
+}
+
+horon_status_t horon_gloo_write_out(struct horon_gloo_pair *pair, bool *moved_out,
+                                    struct horon_error *error)
+{
+    horon_status_t status = HORON_OK;
+    while (status == HORON_OK && horon_gloo_pair_wants_room(pair)) {
+        struct iovec vector[3];
+        size_t sent = 0;
+        const int count = gather(pair, vector);
+        const size_t asked = horon_link_vector_bytes(vector, count);
+        status = pair->link->ops->send(pair->link, vector, count, &sent, error);
+        if (status != HORON_OK)
+            break;
+        count_sent(pair, sent);
+        *moved_out = true;
+        if (sent < asked)
+            break;
+    }
+    return status == HORON_AGAIN ? HORON_OK : status;
+}
+
+size_t horon_gloo_pair_undelivered(const struct horon_gloo_pair *pair)
+{
+    size_t left = pair->control_used - pair->control_sent;
+    if (pair->end.status != HORON_OK)
+        return 0;
+    for (const struct horon_gloo_message *at = pair->ready.first; at; at = at->next)
+        left += sizeof at->head + at->bytes - at->moved;
+    return left + pair->link->ops->undelivered(pair->link);
+}
