@@ -5,6 +5,9 @@
 
 #include "alloc.h"
 
+/* Of one write: frames, and messages, each of a head and a payload. */
+#define WRITE_PIECES 9
+
 horon_status_t horon_gloo_say(struct horon_gloo_pair *pair, uint64_t code, uint64_t slot,
                               uint64_t length)
 {
@@ -65,42 +68,59 @@ static size_t past(size_t moved, size_t bytes)
     return moved > bytes ? moved - bytes : 0;
 }
 
-/* A message that has begun, then frames, then the first message. */
-static int gather(const struct horon_gloo_pair *pair, struct iovec vector[static 3])
+/* The rest of a message. */
+static int add_message(struct iovec *vector, int count, const struct horon_gloo_message *message)
 {
-    const struct horon_gloo_message *first = pair->ready.first;
+    count =
+        horon_gloo_add_piece(vector, count, message->head, sizeof message->head, message->moved);
+    return horon_gloo_add_piece(vector, count, message->data, message->bytes,
+                                past(message->moved, sizeof message->head));
+}
+
+/* A message that has begun, then frames, then messages: a thread of the other end's wakes once. */
+static int gather(const struct horon_gloo_pair *pair, struct iovec vector[static WRITE_PIECES])
+{
+    const struct horon_gloo_message *message = pair->ready.first;
     int count = 0;
-    if (!first || first->moved == 0)
-        count = horon_gloo_add_piece(vector, count, pair->control, pair->control_used,
-                                     pair->control_sent);
-    if (first) {
-        count = horon_gloo_add_piece(vector, count, first->head, sizeof first->head, first->moved);
-        count = horon_gloo_add_piece(vector, count, first->data, first->bytes,
-                                     past(first->moved, sizeof first->head));
+    if (message && message->moved > 0) {
+        count = add_message(vector, count, message);
+        message = message->next;
     }
+    count =
+        horon_gloo_add_piece(vector, count, pair->control, pair->control_used, pair->control_sent);
+    for (; message && count + 2 <= WRITE_PIECES; message = message->next)
+        count = add_message(vector, count, message);
     return count;
 }
 
-static void count_sent(struct horon_gloo_pair *pair, size_t sent)
+/* @return what of @p sent is not the first message's */
+static size_t count_first(struct horon_gloo_pair *pair, size_t sent)
 {
     struct horon_gloo_message *first = pair->ready.first;
-    if (!first || first->moved == 0) {
-        const size_t left = pair->control_used - pair->control_sent;
-        const size_t part = sent < left ? sent : left;
-        pair->control_sent += part;
-        if (pair->control_sent == pair->control_used)
-            pair->control_sent = pair->control_used = 0;
-        sent -= part;
-    }
-    if (!first)
-        return;
-    first->moved += sent;
-    if (first->moved < sizeof first->head + first->bytes)
-        return;
+    const size_t left = sizeof first->head + first->bytes - first->moved;
+    const size_t part = sent < left ? sent : left;
+    first->moved += part;
+    if (part < left)
+        return 0;
     pair->ready.first = first->next;
     if (!pair->ready.first)
         pair->ready.last = &pair->ready.first;
     first->done = true;
+    return sent - part;
+}
+
+/* In the order in which it was gathered. */
+static void count_sent(struct horon_gloo_pair *pair, size_t sent)
+{
+    if (pair->ready.first && pair->ready.first->moved > 0)
+        sent = count_first(pair, sent);
+    const size_t left = pair->control_used - pair->control_sent;
+    const size_t part = sent < left ? sent : left;
+    pair->control_sent += part;
+    if (pair->control_sent == pair->control_used)
+        pair->control_sent = pair->control_used = 0;
+    for (sent -= part; sent > 0;)
+        sent = count_first(pair, sent);
 }
 
 horon_status_t horon_gloo_write_out(struct horon_gloo_pair *pair, bool *moved_out,
@@ -108,7 +128,7 @@ horon_status_t horon_gloo_write_out(struct horon_gloo_pair *pair, bool *moved_ou
 {
     horon_status_t status = HORON_OK;
     while (status == HORON_OK && horon_gloo_pair_wants_room(pair)) {
-        struct iovec vector[3];
+        struct iovec vector[WRITE_PIECES];
         size_t sent = 0;
         const int count = gather(pair, vector);
         const size_t asked = horon_link_vector_bytes(vector, count);

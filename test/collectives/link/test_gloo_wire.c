@@ -20,6 +20,7 @@ struct memory_link {
     uint8_t in[1 << 16], out[1 << 16];
     size_t in_at, in_end, out_end;
     size_t cut; /* bytes that one call moves at most */
+    int writes;
     bool over;
     bool shut; /* takes nothing any more */
 };
@@ -33,14 +34,18 @@ static horon_status_t memory_send(struct horon_link *link, const struct iovec *v
                                   size_t *sent_bytes_out, struct horon_error *error)
 {
     struct memory_link *memory = memory_of(link);
-    (void)count;
+    size_t left = memory->cut;
     if (memory->shut)
         return horon_link_ended("reset", error);
-    const size_t part = vector[0].iov_len < memory->cut ? vector[0].iov_len : memory->cut;
-    assert_true(memory->out_end + part <= sizeof memory->out);
-    memcpy(memory->out + memory->out_end, vector[0].iov_base, part);
-    memory->out_end += part;
-    *sent_bytes_out = part;
+    for (int i = 0; i < count && left > 0; i++) {
+        const size_t part = vector[i].iov_len < left ? vector[i].iov_len : left;
+        assert_true(memory->out_end + part <= sizeof memory->out);
+        memcpy(memory->out + memory->out_end, vector[i].iov_base, part);
+        memory->out_end += part;
+        left -= part;
+    }
+    memory->writes++;
+    *sent_bytes_out = memory->cut - left;
     return HORON_OK;
 }
 
@@ -171,6 +176,31 @@ static void test_gloo_credit_may_come_first(void **state)
     expect(0, HORON_GLOO_SEND_READY, 7, 3);
     expect(FRAME, HORON_GLOO_SEND, 7, 3);
     horon_gloo_pair_destroy(pair);
+}
+
+/* More than one write takes; each lies behind the other, in whatever pieces they go. */
+static void test_gloo_what_may_go_goes_together(void **state)
+{
+    enum { MANY = 9 };
+    struct horon_gloo_message messages[MANY];
+    (void)state;
+    for (size_t cut = 1; cut < MANY * (2 * FRAME + 3) + 9; cut += 7) {
+        open_pair(false, cut);
+        for (unsigned i = 0; i < MANY; i++) {
+            messages[i] = (struct horon_gloo_message){.slot = i, .data = "abc", .bytes = i % 4};
+            assert_int_equal(horon_gloo_pair_send(pair, &messages[i]), HORON_OK);
+            come(HORON_GLOO_RECV_READY, i, 3);
+        }
+        assert_int_equal(move(), HORON_OK);
+        for (size_t i = 0, at = MANY * FRAME; i < MANY; at += FRAME + i++ % 4) {
+            assert_true(messages[i].done);
+            expect(i * FRAME, HORON_GLOO_SEND_READY, i, i % 4);
+            expect(at, HORON_GLOO_SEND, i, i % 4);
+            assert_memory_equal(memory.out + at + FRAME, "abc", i % 4);
+        }
+        horon_gloo_pair_destroy(pair);
+    }
+    assert_in_range(memory.writes, 1, 4); /* of the last, which is cut nowhere */
 }
 
 static void test_gloo_recv_gives_a_credit_and_takes_what_comes(void **state)
@@ -493,6 +523,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gloo_frame_has_these_bytes),
         cmocka_unit_test(test_gloo_send_waits_for_its_credit),
+        cmocka_unit_test(test_gloo_what_may_go_goes_together),
         cmocka_unit_test(test_gloo_credit_may_come_first),
         cmocka_unit_test(test_gloo_recv_gives_a_credit_and_takes_what_comes),
         cmocka_unit_test(test_gloo_horons_spare_each_other_credits),
