@@ -206,6 +206,14 @@ bool horon_backends_need_thread(const struct horon_backends *backends)
     return false;
 }
 
+bool horon_backends_are_mixed(const struct horon_backends *backends)
+{
+    bool mixed = false;
+    for (size_t i = 0; i < backends->count && !mixed; i++)
+        mixed = backends->contexts[i] && backends->contexts[i]->is_mixed;
+    return mixed;
+}
+
 size_t horon_backends_undelivered(const struct horon_backends *backends)
 {
     size_t bytes = 0;

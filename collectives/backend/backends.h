@@ -64,6 +64,8 @@ void horon_backends_unused(const struct horon_backends *backends, const struct h
                            const struct horon_backend *backend, const char *what, const char *why);
 /** Is the calling thread one that a backend needs to move its operations? Thread: any. */
 bool horon_backends_need_thread(const struct horon_backends *backends);
+/** Are some of the job's ranks none of horon's? Owner only. */
+bool horon_backends_are_mixed(const struct horon_backends *backends);
 /** Do all take operations in order alone, so that nothing can be negotiated? Thread: any. */
 bool horon_backends_in_order_only(const struct horon_backends *backends);
 /** Does any that is open carry an operation? As their `has`. Thread: any. */

@@ -118,6 +118,7 @@ horon_status_t horon_gloo_mesh_move(struct horon_gloo_channel *channel, int rank
     horon_status_t status = horon_gloo_pair_move(mesh->pairs[rank], moved_out, &why);
     if (status != HORON_OK)
         return horon_gloo_lost(channel, rank, &why, error);
+    channel->context->base.is_mixed |= horon_gloo_pair_is_foreign(mesh->pairs[rank]);
     const bool wants = horon_gloo_pair_wants_room(mesh->pairs[rank]);
     return wants == mesh->watched_for_room[rank] ? HORON_OK
                                                  : watch(mesh, rank, EPOLL_CTL_MOD, wants, error);

@@ -16,6 +16,9 @@
 
 #include <string.h>
 
+/* Steps that give so much go out before more is done. */
+#define TOGETHER_BYTES (8u << 10)
+
 static const struct horon_verb_row *row_of(const struct horon_gloo_channel *channel)
 {
     return horon_verb_of(&channel->op->agreed);
@@ -347,8 +350,7 @@ static uint8_t *received(const struct horon_gloo_channel *channel, uint64_t inde
 }
 
 /* Of an exchange all that this rank gives is on its way already. */
-static horon_status_t begin_step(struct horon_gloo_channel *channel, bool *moved_out,
-                                 struct horon_error *error)
+static horon_status_t begin_step(struct horon_gloo_channel *channel, struct horon_error *error)
 {
     struct horon_gloo_flight *flight = flight_of(channel, channel->begun);
     struct horon_gloo_step *step = &flight->step;
@@ -371,11 +373,7 @@ static horon_status_t begin_step(struct horon_gloo_channel *channel, bool *moved
     if (status != HORON_OK)
         return horon_error_set(error, status, "no memory for a message");
     channel->begun++;
-    if (step->to >= 0)
-        status = horon_gloo_mesh_move(channel, step->to, moved_out, error);
-    if (status == HORON_OK && step->from >= 0 && step->from != step->to)
-        status = horon_gloo_mesh_move(channel, step->from, moved_out, error);
-    return status;
+    return HORON_OK;
 }
 
 static bool is_through(const struct horon_gloo_channel *channel,
@@ -404,21 +402,66 @@ static horon_status_t end_step(struct horon_gloo_channel *channel, struct horon_
     return HORON_OK;
 }
 
+/* Of steps that have begun since a pair was last moved. Each write wakes a thread of the rank that
+ * it goes to: what steps give to the same rank goes in one. */
+struct unmoved {
+    int to, from; /* -1: nothing to write there */
+    uint64_t bytes;
+};
+
+static horon_status_t move_together(struct horon_gloo_channel *channel, struct unmoved *unmoved,
+                                    bool *moved_out, struct horon_error *error)
+{
+    const int to = unmoved->to, from = unmoved->from;
+    horon_status_t status = HORON_OK;
+    *unmoved = (struct unmoved){-1, -1, 0};
+    if (to >= 0)
+        status = horon_gloo_mesh_move(channel, to, moved_out, error);
+    if (status == HORON_OK && from >= 0 && from != to)
+        status = horon_gloo_mesh_move(channel, from, moved_out, error);
+    return status;
+}
+
+/* @return IN_PROGRESS: it has to wait for others, or there is none */
+static horon_status_t begin_next(struct horon_gloo_channel *channel, struct unmoved *unmoved,
+                                 bool *moved_out, struct horon_error *error)
+{
+    const uint64_t room = (uint64_t)channel->team->size + 1;
+    struct horon_gloo_step next;
+    if (channel->begun == channel->plan.steps || channel->begun - channel->over == room)
+        return HORON_IN_PROGRESS;
+    horon_gloo_plan_step(&channel->plan, channel->begun, &next);
+    if (next.after > channel->over)
+        return HORON_IN_PROGRESS;
+    const bool elsewhere = (unmoved->to >= 0 && next.to >= 0 && next.to != unmoved->to) ||
+                           (unmoved->from >= 0 && next.from >= 0 && next.from != unmoved->from);
+    horon_status_t status = HORON_OK;
+    if (elsewhere || unmoved->bytes >= TOGETHER_BYTES)
+        status = move_together(channel, unmoved, moved_out, error);
+    if (status == HORON_OK)
+        status = begin_step(channel, error);
+    unmoved->to = next.to >= 0 ? next.to : unmoved->to;
+    unmoved->from = next.from >= 0 ? next.from : unmoved->from;
+    unmoved->bytes += next.to >= 0 ? next.send_bytes : 0;
+    return status;
+}
+
 static horon_status_t run_steps(struct horon_gloo_channel *channel, bool *moved_out,
                                 struct horon_error *error)
 {
-    const uint64_t room = (uint64_t)channel->team->size + 1;
+    struct unmoved unmoved = {-1, -1, 0};
     horon_status_t status = HORON_OK;
     while (status == HORON_OK && channel->over < channel->plan.steps) {
-        struct horon_gloo_step next;
-        if (channel->begun < channel->plan.steps && channel->begun - channel->over < room) {
-            horon_gloo_plan_step(&channel->plan, channel->begun, &next);
-            if (next.after <= channel->over) {
-                status = begin_step(channel, moved_out, error);
-                continue;
-            }
-        }
-        if (!is_through(channel, flight_of(channel, channel->over)))
+        status = begin_next(channel, &unmoved, moved_out, error);
+        if (status != HORON_IN_PROGRESS)
+            continue;
+        const struct horon_gloo_flight *flight = flight_of(channel, channel->over);
+        status = HORON_OK;
+        if (!is_through(channel, flight) || unmoved.bytes >= TOGETHER_BYTES)
+            status = move_together(channel, &unmoved, moved_out, error);
+        if (status != HORON_OK)
+            return status;
+        if (!is_through(channel, flight))
             return HORON_IN_PROGRESS;
         status = end_step(channel, error);
         *moved_out = true;

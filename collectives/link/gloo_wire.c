@@ -59,6 +59,11 @@ bool horon_gloo_pair_is_native(const struct horon_gloo_pair *pair)
     return pair->horons;
 }
 
+bool horon_gloo_pair_is_foreign(const struct horon_gloo_pair *pair)
+{
+    return pair->heard && !pair->horons;
+}
+
 struct horon_link *horon_gloo_pair_link(const struct horon_gloo_pair *pair)
 {
     return pair->link;

@@ -80,6 +80,8 @@ const struct horon_error *horon_gloo_pair_end(const struct horon_gloo_pair *pair
 bool horon_gloo_pair_wants_room(const struct horon_gloo_pair *pair);
 /** Is the other end a horon, as far as it has said so? */
 bool horon_gloo_pair_is_native(const struct horon_gloo_pair *pair);
+/** Has it said something before, or instead? */
+bool horon_gloo_pair_is_foreign(const struct horon_gloo_pair *pair);
 struct horon_link *horon_gloo_pair_link(const struct horon_gloo_pair *pair);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "backend/gloo_plan.h"
+#include "backend/gloo_state.h"
 #include "link/gloo_frame.h"
 #include "log.h"
 
@@ -65,6 +66,11 @@ static void open_world(int size, unsigned horons)
                                                    &me->channel),
                          HORON_OK);
     }
+}
+
+static struct horon_gloo_pair *pair_of(int rank, int peer)
+{
+    return ((struct horon_gloo_context *)(void *)world.members[rank].context)->mesh.pairs[peer];
 }
 
 static void close_world(void)
@@ -385,6 +391,60 @@ static void test_gloo_first_operation_may_be_any(void **state)
                 }
 }
 
+static int writes[RANKS_MAX];
+static struct horon_link_ops counted;
+static const struct horon_link_ops *uncounted;
+
+static horon_status_t count_send(struct horon_link *link, const struct iovec *vector, int count,
+                                 size_t *sent_bytes_out, struct horon_error *error)
+{
+    for (int peer = 1; peer < world.size; peer++)
+        writes[peer] += horon_gloo_pair_link(pair_of(0, peer)) == link;
+    return uncounted->send(link, vector, count, sent_bytes_out, error);
+}
+
+/* Each write wakes the rank that it goes to. */
+static void test_gloo_steps_that_begin_at_once_go_in_one_write(void **state)
+{
+    struct horon_error error = {0};
+    bool moved = false;
+    (void)state;
+    open_world(4, 0);
+    all_verbs(1); /* each knows what the others are */
+    for (int peer = 1; peer < world.size; peer++) {
+        struct horon_link *link = horon_gloo_pair_link(pair_of(0, peer));
+        uncounted = link->ops;
+        counted = *link->ops;
+        counted.send = count_send;
+        link->ops = &counted;
+    }
+    prepare(0, HORON_ALLREDUCE, 64, 64);
+    memset(writes, 0, sizeof writes);
+    horon_backend_gloo.begin(world.members[0].channel, &world.members[0].op);
+    assert_int_equal(horon_backend_gloo.advance(world.members[0].channel, &moved, &error),
+                     HORON_IN_PROGRESS);
+    assert_int_equal(writes[1], 1);
+    assert_int_equal(writes[2], 0);
+    assert_int_equal(writes[3], 1);
+    close_world();
+}
+
+static void test_gloo_ranks_that_are_no_horons_are_known(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof mixtures / sizeof mixtures[0]; i++) {
+        const unsigned all = 7;
+        open_world(3, mixtures[i]);
+        all_verbs(1);
+        for (int rank = 0; rank < 3; rank++) {
+            const bool says = mixtures[i] >> rank & 1;
+            assert_int_equal(world.members[rank].context->is_mixed,
+                             !says || (mixtures[i] & all) != all);
+        }
+        close_world();
+    }
+}
+
 /* A rank that says anything: its length and what came before it add up to less than either. */
 static void test_gloo_length_that_no_memory_holds_is_refused(void **state)
 {
@@ -433,6 +493,8 @@ int main(void)
         cmocka_unit_test(test_gloo_every_verb_gives_what_it_should),
         cmocka_unit_test(test_gloo_long_vectors_go_in_segments),
         cmocka_unit_test(test_gloo_first_operation_may_be_any),
+        cmocka_unit_test(test_gloo_steps_that_begin_at_once_go_in_one_write),
+        cmocka_unit_test(test_gloo_ranks_that_are_no_horons_are_known),
         cmocka_unit_test(test_gloo_length_that_no_memory_holds_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
