@@ -2,7 +2,7 @@
 /*
  * Which thread makes progress. The engine belongs to the holder of the token. A thread that waits
  * takes it and drives, so a blocking call costs no hand-over; the context's own thread drives when
- * nobody waits. It never sleeps with the token in hand.
+ * nobody waits. It never sleeps with the token in hand, but for a nap (patience.h).
  *
  * Invariant: the wake word of this rank is 0 while the token is held, and says what to ring for
  * while it is free. Releasing stores the word, fences, and looks once more: a post or a peer's flag
@@ -223,13 +223,17 @@ static struct horon_patience patience_of(const struct horon_context *ctx, bool s
     return horon_patience_of(spins ? ctx->config.spin_us : 0, ctx->config.yield_us);
 }
 
-/* Of a waiter with the token. Whether others want its core it learns from its own yields. */
+/* Of a waiter with the token. Whether others want its core it learns from its own yields; among
+ * ranks of other programs, which all come by sockets, it naps. */
 static struct horon_patience patience_of_driver(struct horon_context *ctx)
 {
     HORON_ASSERT_OWNER(&ctx->owner);
-    const bool spins = !ctx->crowded || horon_yields_may_spin(&ctx->yields);
+    const bool naps = ctx->crowded && horon_engine_is_mixed(ctx->engine);
+    const bool spins = !ctx->crowded || (!naps && horon_yields_may_spin(&ctx->yields));
     struct horon_patience patience = patience_of(ctx, spins);
     patience.yields = ctx->crowded ? &ctx->yields : NULL;
+    if (naps)
+        patience.nap_until = horon_poller_descriptor(ctx->poller);
     return patience;
 }
 

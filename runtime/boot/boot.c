@@ -132,7 +132,10 @@ static horon_status_t prepare(struct horon_joining *j, int rank, int size,
     j->deadline_ns = horon_clock_deadline(horon_clock_ns(), j->config->start_timeout_ms);
     j->log->rank = j->id.rank;
     memcpy(j->log->host, j->mine.name, sizeof j->mine.name);
-    memcpy(j->boot->profiles[j->id.rank].name, j->mine.name, sizeof j->mine.name);
+    struct horon_profile *kept = &j->boot->profiles[j->id.rank]; /* a rank alone reads none */
+    memcpy(kept->name, j->mine.name, sizeof kept->name);
+    kept->kernel = j->mine.kernel;
+    kept->cores = j->mine.cores;
     j->self = (struct horon_self){.pump = &j->boot->pump,
                                   .log = j->log,
                                   .hello = horon_hello_of(HORON_ROLE_PEER, j->id.rank, j->id.size)};

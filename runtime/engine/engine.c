@@ -384,6 +384,12 @@ bool horon_engine_needs_thread(const struct horon_engine *engine)
     return horon_backends_need_thread(&engine->backends);
 }
 
+bool horon_engine_is_mixed(const struct horon_engine *engine)
+{
+    HORON_ASSERT_OWNER(engine->options.owner);
+    return horon_backends_are_mixed(&engine->backends);
+}
+
 size_t horon_engine_in_flight(const struct horon_engine *engine)
 {
     HORON_ASSERT_OWNER(engine->options.owner);

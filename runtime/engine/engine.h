@@ -99,11 +99,9 @@ struct horon_engine_team *horon_engine_job(const struct horon_engine *engine);
  * callback. Drops the engine's reference. Thread: any; once a request and run. */
 void horon_engine_finish_request(const struct horon_engine *engine, struct horon_request *request);
 
-/**
- * A link to another rank, at any time. Owner only.
+/** A link to another rank, at any time. Owner only.
  * @return OK, there is one | AGAIN, it is being made: ask again | ERR_PEER_LOST, that rank is gone
- * | why it could not be made, told once: the next call begins another try
- */
+ * | why it could not be made, told once: the next call begins another try */
 horon_status_t horon_engine_connect(struct horon_engine *engine, int rank,
                                     struct horon_error *error);
 /** Is a connection of another rank welcome? Also of one that has left: it has sent. */
@@ -143,6 +141,8 @@ uint32_t horon_engine_wants(const struct horon_engine *engine);
 uint64_t horon_engine_interval_ns(const struct horon_engine *engine);
 /** Is the calling thread one that a backend needs to move its operations? Thread: any. */
 bool horon_engine_needs_thread(const struct horon_engine *engine);
+/** Are some of the job's ranks none of horon's? */
+bool horon_engine_is_mixed(const struct horon_engine *engine);
 /** Requests taken from the mailbox and not ended. */
 size_t horon_engine_in_flight(const struct horon_engine *engine);
 /** Is something left that only a turn of this rank moves: input that the poller has found, or what
