@@ -70,6 +70,7 @@ struct horon_acceptor {
     bool warned;      /* that they are wanting */
     int refusal_count;
     struct refusal refusals[REFUSALS_MAX + 1]; /* the last: all there is no room for */
+    int sign;                                  /* of their port; -1: it has none */
     int listener_count;
     struct listener listeners[HORON_ADDRESSES_MAX + 1];
 };
@@ -351,6 +352,8 @@ horon_status_t horon_acceptor_create(const struct horon_acceptor_options *option
         }
         acceptor->listener_count++;
     }
+    acceptor->sign = listeners->has_sign ? listeners->sign : -1;
+    listeners->has_sign = false;
     listeners->count = 0;
     *acceptor_out = acceptor;
     return HORON_OK;
@@ -370,6 +373,7 @@ void horon_acceptor_stop(struct horon_acceptor *acceptor)
     for (int i = 0; i < acceptor->listener_count; i++)
         close(acceptor->listeners[i].watch.fd);
     acceptor->listener_count = 0;
+    horon_fd_close(&acceptor->sign);
     horon_pump_untimer(acceptor->options.self.pump, &acceptor->resume);
     while (acceptor->guests)
         end_guest(acceptor->guests);

@@ -9,6 +9,7 @@
 #include "boot/connect/connector.h"
 
 #include "alloc.h"
+#include "boot/connect/listen.h"
 #include "clock.h"
 #include "fds.h"
 #include "host/process.h"
@@ -37,6 +38,7 @@ struct attempt {
     struct horon_connector *connector;
     enum attempt_state state;
     struct horon_address address;
+    bool wants_sign; /* one of several ports of this machine */
     struct horon_prover prover;
     struct horon_timer timer; /* while idle: to try; while proving: its silence is at an end */
     int tries;
@@ -235,10 +237,24 @@ static void attempt_due(void *arg)
         return;
     }
     move(attempt, ATTEMPT_CONNECTING);
+    if (attempt->wants_sign && !horon_port_has_sign(horon_address_port(&attempt->address), fds)) {
+        attempt_failed(attempt, EVIDENCE_NONE, HORON_ERR_SYSTEM, "no process of horon listens");
+        return;
+    }
     assert(attempt->prover.watch.fd < 0);
     horon_fds_hold(fds);
     attempt->prover.watch.fd = horon_fds_note(fds, socket(attempt->address.any.sa_family, type, 0));
     connect_to(attempt);
+}
+
+/* Another port of one address leads to the same machine. */
+static bool find_whether_here(const struct horon_connector *connector, int which)
+{
+    const struct horon_address *address = &connector->attempts[which].address;
+    for (int i = 0; i < which; i++)
+        if (horon_address_same_host(&connector->attempts[i].address, address))
+            return connector->attempts[i].wants_sign;
+    return horon_address_is_here(address);
 }
 
 horon_status_t horon_connector_create(const struct horon_connector_options *options,
@@ -260,6 +276,7 @@ horon_status_t horon_connector_create(const struct horon_connector_options *opti
         struct attempt *attempt = &connector->attempts[i];
         attempt->connector = connector;
         attempt->address = options->addresses->items[i];
+        attempt->wants_sign = options->scan && find_whether_here(connector, i);
         attempt->prover.self = &connector->options.self;
         attempt->prover.watch =
             (struct horon_watch){.ready = attempt_ready, .arg = attempt, .fd = -1};

@@ -13,7 +13,8 @@ struct horon_connector_options {
     struct horon_self self;
     const struct horon_addresses *addresses; /* in order of preference; copied */
     const uint8_t *expect_member;            /* [HORON_MEMBER_BYTES], outlives it; or NULL: any */
-    /* Others may live at some of the addresses (a scan of ports): a refusal is like no answer. */
+    /* Others may live at some of the addresses (a scan of ports): a refusal is like no answer, and
+     * of this machine's ports only those with a sign (listen.h) are connected to. */
     bool scan;
     /* Else how long, once horon's handshake has failed at one address, the others may take. 0: it
      * is final; UINT64_MAX: for ever */

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define PORT_TRIES 16 /* of ports that are free at one address and taken at another */
@@ -22,6 +23,43 @@ static bool add_listener(struct horon_listeners *listeners, struct horon_address
     if (fd >= 0)
         listeners->fds[listeners->count++] = fd;
     return fd >= 0;
+}
+
+/* Of datagrams, which none sends: a connection to it asks nobody and leaves nothing behind. */
+static int sign_socket(int port, struct horon_address *name)
+{
+    char text[32];
+    snprintf(text, sizeof text, "horon.port.%d", port);
+    horon_address_abstract(text, name);
+    return socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+}
+
+/* @return false, with errno, EADDRINUSE if another has it: of the port at another address */
+static bool put_sign(struct horon_listeners *listeners, int port)
+{
+    struct horon_address name;
+    assert(!listeners->has_sign);
+    horon_fds_hold(listeners->noted);
+    listeners->sign = horon_fds_note(listeners->noted, sign_socket(port, &name));
+    if (listeners->sign < 0)
+        return false;
+    listeners->has_sign = bind(listeners->sign, &name.any, name.bytes) == 0;
+    const int why = errno;
+    if (!listeners->has_sign)
+        close(listeners->sign);
+    errno = why;
+    return listeners->has_sign;
+}
+
+bool horon_port_has_sign(int port, const struct horon_fds *fds)
+{
+    struct horon_address name;
+    horon_fds_hold(fds);
+    int fd = sign_socket(port, &name);
+    const bool has = fd >= 0 && connect(fd, &name.any, name.bytes) == 0;
+    horon_fd_close(&fd);
+    horon_fds_release(fds);
+    return has;
 }
 
 /* @param port 0: any; updated with the one it got
@@ -39,10 +77,13 @@ static bool listen_at_port(const struct horon_addresses *addresses, int *port,
         else
             why = errno; /* perhaps a machine without IPv6 */
     }
-    if (why == EADDRINUSE)
-        horon_listeners_close(listeners, before);
+    const bool listens = why != EADDRINUSE && listeners->count > before;
+    if (listens && (!listeners->named || put_sign(listeners, *port)))
+        return true;
+    why = listens ? errno : why;
+    horon_listeners_close(listeners, before);
     errno = why;
-    return listeners->count > before;
+    return false;
 }
 
 int horon_listeners_add(const struct horon_addresses *addresses, int first, int last, int start,
@@ -90,6 +131,9 @@ void horon_listeners_close(struct horon_listeners *listeners, int kept)
 {
     while (listeners->count > kept)
         close(listeners->fds[--listeners->count]);
+    if (listeners->has_sign)
+        close(listeners->sign);
+    listeners->has_sign = false;
 }
 
 /* Without pidfds deaths could not be seen: sharing memory would not be safe. */

@@ -13,6 +13,9 @@ struct horon_listeners {
     int count;
     int fds[HORON_ADDRESSES_MAX + 1];
     struct horon_fds *noted; /* NULL, or where they are noted; set by the caller */
+    bool named;              /* set by the caller: the port is to have a sign */
+    bool has_sign;           /* then its socket is this one: */
+    int sign;
 };
 
 /**
@@ -34,7 +37,7 @@ horon_status_t horon_listeners_open(struct horon_listeners *listeners,
                                     const struct horon_config *config, bool key_given, int rank,
                                     char told[HORON_ADDRESSES_TEXT_BYTES],
                                     struct horon_error *error);
-/** Closes all but the first @p kept. */
+/** Closes all but the first @p kept, and the sign. */
 void horon_listeners_close(struct horon_listeners *listeners, int kept);
 
 /**
@@ -45,5 +48,13 @@ void horon_listeners_close(struct horon_listeners *listeners, int kept);
 horon_status_t horon_listeners_open_on_host(struct horon_listeners *listeners, int rank, char *name,
                                             size_t name_bytes, const struct horon_log *log,
                                             struct horon_error *error);
+
+/**
+ * Is there a sign at @p port, a unix socket of its name? What listens has one if processes of this
+ * machine look for it at several ports: they connect to no other. For whatever listens there, a
+ * connection may be the end: hydra takes anybody's for one of its own proxies.
+ * @param fds  NULL, or forks are held off meanwhile
+ */
+bool horon_port_has_sign(int port, const struct horon_fds *fds);
 
 #endif

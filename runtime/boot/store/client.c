@@ -360,6 +360,7 @@ static horon_status_t serve(struct horon_store *store, struct horon_error *error
     const struct horon_store_server_options serving = {.self = options->self,
                                                        .host_of = options->host_of,
                                                        .host_arg = options->host_arg,
+                                                       .named = options->port_scan > 0,
                                                        .wrap = options->wrap};
     store->server = horon_store_server_create(&serving);
     if (!store->server)

@@ -143,7 +143,7 @@ horon_status_t horon_store_server_listen(struct horon_store_server *server,
                                                      .name = "the store",
                                                      .arrived = arrived,
                                                      .arg = server};
-    struct horon_listeners listeners = {.noted = self->pump->fds};
+    struct horon_listeners listeners = {.noted = self->pump->fds, .named = server->options.named};
     horon_status_t status = check(server, addresses, error);
     if (status != HORON_OK)
         return status;

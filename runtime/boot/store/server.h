@@ -24,6 +24,7 @@ struct horon_store_server_options {
     /* NULL, or names the hosts of ranks in texts about them; NULL for one that is not known */
     const char *(*host_of)(void *arg, int rank);
     void *host_arg;
+    bool named; /* ranks look for it at several ports, of which its own has a sign (listen.h) */
     horon_link_wrap_fn_t wrap; /* NULL, or wraps the link of each session */
 };
 

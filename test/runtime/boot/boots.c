@@ -170,7 +170,7 @@ int take_master_port(int *port_out)
 {
     char port_text[16];
     const int port = free_port();
-    const int stranger = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int stranger = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     struct sockaddr_in name = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     assert_int_equal(bind(stranger, (struct sockaddr *)&name, sizeof name), 0);

@@ -56,6 +56,32 @@ static void test_listen_range_takes_each_port_once(void **state)
     close(fds[1]);
 }
 
+/* A sign stands as long as its port is listened at. Another's sign
+ * takes the port. */
+static void test_listen_sign_stands_while_its_port_is_listened_at(void **state)
+{
+    struct horon_addresses at = {.count = 1}, beside = {.count = 1};
+    struct horon_listeners one = {.named = true}, other = {.named = true}, plain = {0};
+    (void)state;
+    horon_address_parse("127.0.0.1", 0, &at.items[0]);
+    horon_address_parse("127.0.0.2", 0, &beside.items[0]);
+    const int port = horon_listeners_add(&at, 0, 0, 0, &one);
+    const int without = horon_listeners_add(&at, 0, 0, 0, &plain);
+    assert_true(port > 0 && without > 0);
+    assert_true(horon_port_has_sign(port, NULL));
+    assert_false(horon_port_has_sign(without, NULL));
+    assert_int_equal(horon_listeners_add(&beside, port, port, 0, &other), -1);
+    assert_int_equal(errno, EADDRINUSE);
+    assert_int_equal(other.count, 0);
+    horon_listeners_close(&one, 0);
+    assert_false(horon_port_has_sign(port, NULL));
+    assert_int_equal(horon_listeners_add(&beside, port, port, 0, &other), port);
+    assert_true(horon_port_has_sign(port, NULL));
+    horon_listeners_close(&other, 0);
+    horon_listeners_close(&plain, 0);
+    assert_false(horon_port_has_sign(port, NULL));
+}
+
 /* Does a rank with this range say what is wanted? */
 static bool says(const char *range, const char *wanted)
 {
@@ -113,6 +139,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_listen_range_takes_each_port_once),
+        cmocka_unit_test(test_listen_sign_stands_while_its_port_is_listened_at),
         cmocka_unit_test(test_listen_without_a_free_port_says_which_were_tried),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
