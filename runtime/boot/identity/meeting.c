@@ -31,6 +31,7 @@
 #define NO_KEY "-"   /* rank 0 was given one */
 #define USER_KEY "." /* all ranks are of one host and one user, whose key they have */
 #define KEY_BYTES 32
+#define PORT_TRIES 64 /* of ports that the system gives */
 
 static bool is_on_one_host(const struct horon_identity *id)
 {
@@ -46,25 +47,54 @@ static const char *stand_in(const struct horon_identity *id, const struct horon_
     return space->calls->is_public && is_on_one_host(id) ? USER_KEY : NULL;
 }
 
-/* One of the row PORT_RANGE that is free now; the next ones may be tried, too. */
-static horon_status_t find_port(const char *range, int *port_out, struct horon_error *error)
+/* @param port 0: any; set to the one that is free @return false, with errno */
+static bool is_free(int *port)
 {
-    int first, last;
     struct horon_addresses everywhere;
+    horon_addresses_everywhere(&everywhere);
+    horon_address_set_port(&everywhere.items[0], *port);
+    const int fd = horon_address_listen(&everywhere.items[0]);
+    if (fd < 0)
+        return false;
+    close(fd);
+    *port = horon_address_port(&everywhere.items[0]);
+    return true;
+}
+
+static bool are_next_free(int port)
+{
+    for (int i = 1; i <= HORON_PORT_SCAN && port + i <= UINT16_MAX; i++) {
+        int next = port + i;
+        if (!is_free(&next))
+            return false;
+    }
+    return true;
+}
+
+/* One of the row PORT_RANGE that is free now. The next ones may be tried, too, and ranks of other
+ * hosts do not see whether it is rank 0 that listens there (connect/listen.h): so one before free
+ * ones, if there is any, lest they connect to a stranger. */
+static horon_status_t find_port(const char *range, bool all_here, int *port_out,
+                                struct horon_error *error)
+{
+    int first, last, found = 0;
     horon_status_t status = horon_port_range_parse(range, &first, &last, error);
     if (status != HORON_OK)
         return status;
-    horon_addresses_everywhere(&everywhere);
-    for (int port = first; port <= last; port++) {
-        struct horon_address address = everywhere.items[0];
-        horon_address_set_port(&address, port);
-        const int fd = horon_address_listen(&address);
-        if (fd < 0)
+    const int tries = first ? last - first + 1 : PORT_TRIES;
+    for (int i = 0; i < tries; i++) {
+        int port = first ? first + i : 0;
+        if (!is_free(&port))
             continue;
-        close(fd);
-        *port_out = horon_address_port(&address);
-        return HORON_OK;
+        found = found ? found : port;
+        if (!all_here && !are_next_free(port))
+            continue;
+        found = port;
+        break;
     }
+    *port_out = found;
+    if (found)
+        return HORON_OK;
     return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno,
                                  "no port of %d-%d is free for the ranks to meet at", first, last);
 }
@@ -80,7 +110,7 @@ static horon_status_t write_addresses(const struct horon_identity *id,
     horon_status_t status =
         horon_addresses_of_machine(all_here ? "" : config->interfaces, all_here, &here, error);
     if (status == HORON_OK)
-        status = find_port(config->port_range, &port, error);
+        status = find_port(config->port_range, all_here, &port, error);
     if (status != HORON_OK)
         return status;
     const int loopbacks = horon_addresses_count(&here, horon_address_is_loopback);

@@ -137,13 +137,14 @@ static void *hold(void *arg)
     return NULL;
 }
 
+static struct horon_config rows; /* of all ranks that meet */
+
 /* @param keys [RANKS] that the user gave, or "" @param local how many ranks the host has */
 static void meet(struct launcher *launcher, struct rank ranks[RANKS], const char *const *keys,
                  int local)
 {
-    static struct horon_config config;
     for (int i = 0; i < RANKS; i++) {
-        ranks[i] = (struct rank){.launcher = launcher, .config = &config, .limit_ms = 10000};
+        ranks[i] = (struct rank){.launcher = launcher, .config = &rows, .limit_ms = 10000};
         ranks[i].id = (struct horon_identity){.rank = i, .size = RANKS, .local_size = local};
         strcpy(ranks[i].key, keys[i]);
         assert_int_equal(pthread_create(&ranks[i].thread, NULL, hold, &ranks[i]), 0);
@@ -178,6 +179,54 @@ static void test_meeting_tells_all_one_store_and_a_fresh_key(void **state)
         strcpy(first, ranks[0].key);
         end(&launcher);
     }
+}
+
+/* @return a listener at @p first + 3, when all others up to + 12 are free; -1 */
+static int hold_fourth(int first)
+{
+    int held = -1;
+    bool free = true;
+    for (int i = 12; i >= 0 && free; i--) {
+        struct horon_address address;
+        horon_address_parse("0.0.0.0", first + i, &address);
+        const int fd = horon_address_listen(&address);
+        free = fd >= 0;
+        if (i == 3)
+            held = fd;
+        else if (free)
+            close(fd);
+    }
+    if (!free && held >= 0)
+        close(held);
+    return free ? held : -1;
+}
+
+/* @return where ranks meet, @p local a host, that have the port @p first and the next twelve */
+static int port_met_at(int first, int local)
+{
+    struct launcher launcher;
+    struct rank ranks[RANKS];
+    snprintf(rows.port_range, sizeof rows.port_range, "%d-%d", first, first + 12);
+    begin(&launcher);
+    meet(&launcher, ranks, none, local);
+    end(&launcher);
+    rows.port_range[0] = 0;
+    assert_int_equal(ranks[1].status, HORON_OK);
+    return atoi(strrchr(ranks[1].id.store, ':') + 1);
+}
+
+/* Those of other hosts would connect to it: one connection to the port of hydra ends it. */
+static void test_meeting_of_several_hosts_keeps_off_a_strangers_port(void **state)
+{
+    /* below those that the system gives to anybody; each process of this test has its own */
+    int first = 10000 + getpid() % 700 * 13, held = -1;
+    (void)state;
+    while (held < 0 && first < 20000)
+        held = hold_fourth(first += 13);
+    assert_true(held >= 0);
+    assert_int_equal(port_met_at(first, RANKS), first); /* they see that it is not rank 0's */
+    assert_int_equal(port_met_at(first, 1), first + 4);
+    close(held);
 }
 
 /* Nobody is waited for: some may not join again at all. */
@@ -278,6 +327,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_meeting_tells_all_one_store_and_a_fresh_key),
+        cmocka_unit_test(test_meeting_of_several_hosts_keeps_off_a_strangers_port),
         cmocka_unit_test(test_meeting_again_needs_no_barrier),
         cmocka_unit_test(test_meeting_of_ranks_with_a_key_tells_none),
         cmocka_unit_test(test_meeting_that_a_process_misses_says_so),
