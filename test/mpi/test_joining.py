@@ -42,6 +42,8 @@ def run(launch, case, rank, *args, **env):
             jobs.until(lambda: told_out.read_text().count("rank ends: ") == RANKS, "ranks end")
             # With ranks that are lost before they begin, Open MPI's mpirun now and then stays.
             if launch is launchers.mpirun:
+                own = {job.process.pid}
+                jobs.until(lambda: own.issuperset(job.pids()), "what it has started is gone")
                 job.process.kill()  # it does not heed SIGTERM then
             job.end()  # with a status of the launcher's choice
         job.assert_nothing_left()

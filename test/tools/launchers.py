@@ -14,11 +14,26 @@ JOBS = itertools.count(os.getpid())  # of hydra; several of these tests may run 
 
 
 def free_ports_of_hydra():
-    """Anybody's connection to its port ends mpiexec ("assert (!closed) failed"), and tests beside
-    this one try rows of the ports that the system gives. So it gets ports below those; and its
-    own, as of two that take the same one at once the second fails ("listen error")."""
+    """Anybody's connection to its port ends mpiexec ("assert (!closed) failed"), and one that the
+    system gives may have been another process's, for which others look still. So it gets ports
+    below those; and its own, as of two that take the same one at once the second fails ("listen
+    error"). Ranks may look for rank 0 there: horon's connect to no stranger on their host."""
     first = 20000 + next(JOBS) % 500 * 10
     return {"MPIEXEC_PORT_RANGE": f"{first}:{first + 9}"}
+
+
+@contextlib.contextmanager
+def folders_of_mpi():
+    """What MPI's processes leave behind when they are killed goes with these: folders of Open
+    MPI's launch, whose jobs of one user share one in TMPDIR, where two that make it at once fail;
+    and memory that the ranks of a job share, which else lies in /dev/shm for ever."""
+    with (
+        tempfile.TemporaryDirectory(prefix="mpi") as own,
+        tempfile.TemporaryDirectory(prefix="mpi", dir="/dev/shm") as shared,
+    ):
+        parts = ("btl_vader", "btl_sm", "osc_sm", "osc_rdma")
+        places = {f"OMPI_MCA_{part}_backing_directory": shared for part in parts}
+        yield {"TMPDIR": own, "UCX_POSIX_DIR": shared, **places}
 
 
 @contextlib.contextmanager
@@ -27,25 +42,24 @@ def below_horonrun(program, *words, prefix=(), **env):
     tap.need(None not in words, "the rank program is not built")
     package = {"mpirun": "openmpi-bin", "mpiexec.hydra": "mpich"}.get(program)
     tap.need(shutil.which(program), f"{program} is not installed (Debian: {package})")
-    env = {**free_ports_of_hydra(), **env}
-    with tempfile.TemporaryDirectory(prefix="mpi") as own:
-        words = ["--mpi", "--mpirun", program, *words]
-        with jobs.Job(*words, prefix=prefix, env={**env, "TMPDIR": own}) as job:
+    words = ["--mpi", "--mpirun", program, *words]
+    with folders_of_mpi() as folders:
+        env = {**free_ports_of_hydra(), **env, **folders}
+        with jobs.Job(*words, prefix=prefix, env=env) as job:
             yield job
 
 
 @contextlib.contextmanager
 def mpirun(size, *command, options=(), program=None, **env):
-    """A job of mpirun's, started. More ranks than cores are welcome. Open MPI's jobs of one user
-    share a folder in TMPDIR, and two that make it at once fail: each has a TMPDIR of its own."""
+    """A job of mpirun's, started. More ranks than cores are welcome."""
     tap.need(None not in command, "the rank program is not built")
     found = program or shutil.which("mpirun")
     program = tap.need(found, "mpirun is not installed (Debian: openmpi-bin)")
     options = ["--bind-to", "none", "--oversubscribe", *options]
     options += ["--allow-run-as-root"] if os.geteuid() == 0 else []
     words = ["-np", str(size), *options, *command]
-    with tempfile.TemporaryDirectory(prefix="mpi") as own:
-        with jobs.Job(*words, program=program, env={**env, "TMPDIR": own}) as job:
+    with folders_of_mpi() as folders:
+        with jobs.Job(*words, program=program, env={**env, **folders}) as job:
             yield job
 
 
@@ -56,6 +70,7 @@ def hydra(size, *command, options=(), program=None, **env):
     found = program or shutil.which("mpiexec.hydra")
     launcher = tap.need(found, "hydra is not installed (Debian: mpich)")
     words = ["-n", str(size), *options, *command]
-    env = {**free_ports_of_hydra(), **env}
-    with jobs.Job(*words, program=launcher, env=env) as job:
-        yield job
+    with folders_of_mpi() as folders:
+        env = {**free_ports_of_hydra(), **env, **folders}
+        with jobs.Job(*words, program=launcher, env=env) as job:
+            yield job
