@@ -2,11 +2,11 @@
 /*
  * A rank that dies in the middle: `endless VERB COUNT in-order|named VICTIM [BACKEND]`. All ranks
  * carry the verb out over and over, in a process set by BACKEND if it is given: then the last rank
- * of the job is outside, and waits for the others. The victim is killed at a moment of chance,
- * which of large tensors lies in one of the operations, and prints when; the others print when and
- * how they failed, and what carried it, in nanoseconds of CLOCK_MONOTONIC. With VERIFY_MPI set they
- * have begun the MPI of that file themselves (own_mpi.h). If the MPI is dying_mpi.c's, that one
- * kills the victim, once it has begun its part.
+ * of the job is outside, and waits for the others. The victim is killed at a moment of chance, once
+ * all carry it out, which of large tensors lies in one of the operations, and prints when; the
+ * others print when and how they failed, and what carried it, in nanoseconds of CLOCK_MONOTONIC.
+ * With VERIFY_MPI set they have begun the MPI of that file themselves (own_mpi.h). If the MPI is
+ * dying_mpi.c's, that one kills the victim, once it has begun its part.
  */
 #include "own_mpi.h"
 
@@ -19,6 +19,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 
 enum { RANKS = 3, CHANCE_NS = 30000000 };
@@ -28,6 +30,22 @@ static long long now_ns(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
+/* Where the victim hears that another rank has left the barrier before what is repeated: nothing
+ * that the victim has carried out with it would say so. @return a socket of datagrams */
+static int open_channel(bool is_victim)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX}; /* an abstract name, of this job alone */
+    const char *mark = getenv("TEST_MARK");
+    const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    snprintf(at.sun_path + 1, sizeof at.sun_path - 1, "endless.%s", mark ? mark : "");
+    const struct sockaddr *name = (const struct sockaddr *)&at;
+    if (fd < 0 || (is_victim ? bind(fd, name, sizeof at) : connect(fd, name, sizeof at)) != 0) {
+        perror("endless: its channel");
+        exit(2);
+    }
+    return fd;
 }
 
 /* @return false: this process cannot be killed by a timer */
@@ -105,6 +123,10 @@ int main(int argc, char **argv)
         return 2;
     }
     const int rank = horon_rank(ctx);
+    const bool is_victim = rank == atoi(argv[4]);
+    const int channel = is_victim ? open_channel(true) : -1;
+    int away = RANKS - 1;
+    char byte = 0;
     if (backend && add_set(ctx, backend, &desc.process_set) != HORON_OK)
         return 2;
     if (rank == RANKS)
@@ -117,10 +139,14 @@ int main(int argc, char **argv)
     fflush(stdout);
     if (status == HORON_OK) /* all have said it */
         status = horon_run(ctx, &barrier, -1, why, sizeof why);
-    if (status == HORON_OK && rank == atoi(argv[4]) && !die_soon())
+    if (status == HORON_OK && !is_victim && send(open_channel(false), &byte, 1, 0) != 1)
         return 2;
-    while (status == HORON_OK)
+    while (status == HORON_OK) {
+        while (is_victim && away > 0 && recv(channel, &byte, 1, 0) == 1)
+            if (--away == 0 && !die_soon())
+                return 2;
         status = horon_run(ctx, &desc, -1, why, sizeof why);
+    }
     printf("failed %d %d %lld %s\n", rank, status, now_ns(), why);
     horon_context_destroy(ctx);
     return 1;
