@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a pair sends: frames without payload (`control`) and messages that may go (`ready`), one
- * behind another; only a message that has begun is finished first. */
+/*
+ * What a pair sends: frames without payload (`control`) and messages that may go (`ready`), as much
+ * as there is in one write: each wakes a thread of the other end's. Frames go before messages that
+ * have not begun, so that the other end may begin, too. But one that goes eagerly is not announced:
+ * frames that were said after it follow it, lest what they announce on its slot seem to be first.
+ */
 #include "link/gloo_state.h"
 
 #include "alloc.h"
+
+#include <assert.h>
 
 /* Of one write: frames, and messages, each of a head and a payload. */
 #define WRITE_PIECES 9
@@ -22,6 +28,7 @@ horon_status_t horon_gloo_say(struct horon_gloo_pair *pair, uint64_t code, uint6
     }
     horon_gloo_frame_encode(&frame, pair->control + pair->control_used);
     pair->control_used += HORON_GLOO_FRAME_BYTES;
+    pair->said += HORON_GLOO_FRAME_BYTES;
     return HORON_OK;
 }
 
@@ -37,6 +44,7 @@ void horon_gloo_make_ready(struct horon_gloo_pair *pair, struct horon_gloo_messa
     const struct horon_gloo_frame frame = {
         .code = code, .slot = message->slot, .length = message->bytes};
     horon_gloo_frame_encode(&frame, message->head);
+    message->follows = code == HORON_GLOO_EAGER ? pair->said : UINT64_MAX;
     message->moved = 0;
     horon_gloo_append(&pair->ready, message);
 }
@@ -77,19 +85,34 @@ static int add_message(struct iovec *vector, int count, const struct horon_gloo_
                                 past(message->moved, sizeof message->head));
 }
 
-/* A message that has begun, then frames, then messages: a thread of the other end's wakes once. */
+/* @param message  that is to begin, or NULL: none is left. @return where in `control` the frames
+ * end that go before it */
+static size_t frames_before(const struct horon_gloo_pair *pair,
+                            const struct horon_gloo_message *message)
+{
+    const uint64_t gone = pair->said - pair->control_used;
+    if (!message || message->follows > pair->said)
+        return pair->control_used;
+    return message->follows > gone ? (size_t)(message->follows - gone) : 0;
+}
+
 static int gather(const struct horon_gloo_pair *pair, struct iovec vector[static WRITE_PIECES])
 {
     const struct horon_gloo_message *message = pair->ready.first;
+    size_t frames = pair->control_sent;
     int count = 0;
-    if (message && message->moved > 0) {
+    for (;; message = message->next) {
+        const size_t before = message && message->moved > 0 ? 0 : frames_before(pair, message);
+        if (before > frames) {
+            count = horon_gloo_add_piece(vector, count, pair->control, before, frames);
+            frames = before;
+        }
+        if (!message || count + 2 > WRITE_PIECES)
+            break;
         count = add_message(vector, count, message);
-        message = message->next;
+        if (count + 1 > WRITE_PIECES)
+            break;
     }
-    count =
-        horon_gloo_add_piece(vector, count, pair->control, pair->control_used, pair->control_sent);
-    for (; message && count + 2 <= WRITE_PIECES; message = message->next)
-        count = add_message(vector, count, message);
     return count;
 }
 
@@ -112,15 +135,17 @@ static size_t count_first(struct horon_gloo_pair *pair, size_t sent)
 /* In the order in which it was gathered. */
 static void count_sent(struct horon_gloo_pair *pair, size_t sent)
 {
-    if (pair->ready.first && pair->ready.first->moved > 0)
-        sent = count_first(pair, sent);
-    const size_t left = pair->control_used - pair->control_sent;
-    const size_t part = sent < left ? sent : left;
-    pair->control_sent += part;
-    if (pair->control_sent == pair->control_used)
-        pair->control_sent = pair->control_used = 0;
-    for (sent -= part; sent > 0;)
-        sent = count_first(pair, sent);
+    while (sent > 0) {
+        const struct horon_gloo_message *first = pair->ready.first;
+        const size_t before = first && first->moved > 0 ? 0 : frames_before(pair, first);
+        const size_t left = before > pair->control_sent ? before - pair->control_sent : 0;
+        const size_t part = sent < left ? sent : left;
+        pair->control_sent += part;
+        if (pair->control_sent == pair->control_used)
+            pair->control_sent = pair->control_used = 0;
+        assert(first || part == sent);
+        sent = part == sent ? 0 : count_first(pair, sent - part);
+    }
 }
 
 horon_status_t horon_gloo_write_out(struct horon_gloo_pair *pair, bool *moved_out,

@@ -44,6 +44,7 @@ struct horon_gloo_pair {
     struct horon_gloo_note *credits;
     uint8_t *control;
     size_t control_used, control_sent, control_limit;
+    uint64_t said; /* bytes of frames, ever */
     size_t window; /* eager bytes that the receiver has, or will have */
     /* in */
     struct horon_gloo_list awaited;

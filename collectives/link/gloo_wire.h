@@ -33,7 +33,8 @@ struct horon_gloo_message {
     /* the pair's */
     bool credited, matched, horons;
     struct horon_gloo_message *next;
-    size_t moved; /* head and data */
+    size_t moved;     /* head and data */
+    uint64_t follows; /* so many bytes of frames that were said, or all */
     uint8_t head[HORON_GLOO_FRAME_BYTES];
 };
 

@@ -263,6 +263,32 @@ static void test_gloo_horons_spare_each_other_credits(void **state)
 }
 
 /* They come together, and the second one's receive is there only once the first one has ended. */
+/* The receiver gives the first that it awaits to what is announced first. */
+static void test_gloo_announcement_waits_for_what_goes_eagerly(void **state)
+{
+    static const char bytes[HORON_GLOO_EAGER_BYTES + 1] = "abc";
+    (void)state;
+    FOR_CUTS(cut)
+    {
+        struct horon_gloo_message eager = {.slot = 5, .data = (void *)bytes, .bytes = 3},
+                                  next = {.slot = 5, .data = (void *)bytes, .bytes = 2},
+                                  asked = {.slot = 5, .data = (void *)bytes, .bytes = sizeof bytes};
+        open_pair(true, cut);
+        come(HORON_GLOO_HELLO, 0, 0);
+        assert_int_equal(move(), HORON_OK);
+        assert_int_equal(memory.out_end, FRAME);
+        assert_int_equal(horon_gloo_pair_send(pair, &eager), HORON_OK);
+        assert_int_equal(horon_gloo_pair_send(pair, &asked), HORON_OK);
+        assert_int_equal(horon_gloo_pair_send(pair, &next), HORON_OK);
+        assert_int_equal(move(), HORON_OK);
+        expect(FRAME, HORON_GLOO_EAGER, 5, 3);
+        expect(2 * FRAME + 3, HORON_GLOO_ASK, 5, sizeof bytes);
+        expect(3 * FRAME + 3, HORON_GLOO_SEND_READY, 5, 2);
+        assert_int_equal(memory.out_end, 4 * FRAME + 3);
+        horon_gloo_pair_destroy(pair);
+    }
+}
+
 static void test_gloo_long_messages_wait_for_their_receives(void **state)
 {
     static char data[2][10000], room[2][10000];
@@ -527,6 +553,7 @@ int main(void)
         cmocka_unit_test(test_gloo_credit_may_come_first),
         cmocka_unit_test(test_gloo_recv_gives_a_credit_and_takes_what_comes),
         cmocka_unit_test(test_gloo_horons_spare_each_other_credits),
+        cmocka_unit_test(test_gloo_announcement_waits_for_what_goes_eagerly),
         cmocka_unit_test(test_gloo_long_messages_wait_for_their_receives),
         cmocka_unit_test(test_gloo_long_message_that_has_begun_to_come_is_taken_over),
         cmocka_unit_test(test_gloo_message_that_is_longer_than_its_room_is_dropped),
