@@ -14,10 +14,8 @@
 #include <assert.h>
 #include <dirent.h>
 #include <horon/horon.h>
-#include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -219,87 +217,6 @@ static void test_gloo_threads_meet_in_memory_by_name(void **state)
             expect_created(ranks[job], RANKS_MAX);
         }
     }
-}
-
-/* ---- how a rank waits where ranks outnumber cores ---- */
-
-int __real_sched_yield(void);
-int __wrap_sched_yield(void);
-int __real_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *limit,
-                 const sigset_t *set);
-int __wrap_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *limit,
-                 const sigset_t *set);
-long __real_sysconf(int name);
-long __wrap_sysconf(int name);
-
-static bool one_core;
-static _Thread_local int yields, naps; /* of this thread; ... */
-static _Thread_local sem_t *waited;    /* ... which posts this at the third of either */
-
-long __wrap_sysconf(int name)
-{
-    return one_core && name == _SC_NPROCESSORS_ONLN ? 1 : __real_sysconf(name);
-}
-
-static void note_wait(int number)
-{
-    if (number == 3 && waited)
-        sem_post(waited);
-}
-
-int __wrap_sched_yield(void)
-{
-    note_wait(++yields);
-    return __real_sched_yield();
-}
-
-int __wrap_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *limit,
-                 const sigset_t *set)
-{
-    note_wait(++naps);
-    return __real_ppoll(fds, count, limit, set);
-}
-
-static sem_t has_waited;
-static _Atomic int waited_yields, waited_naps;
-
-/* Rank 0 waits until the other begins, which that does once it has seen it wait. */
-static void wait_for_other(struct rank *rank)
-{
-    horon_descriptor_t barrier = in_order(HORON_BARRIER, NULL, NULL, 0);
-    expect(rank, &barrier); /* each knows what the other is */
-    if (rank->rank == 0) {
-        yields = naps = 0;
-        waited = &has_waited;
-    } else {
-        sem_wait(&has_waited);
-    }
-    expect(rank, &barrier);
-    waited = NULL;
-    if (rank->rank == 0) {
-        waited_yields = yields;
-        waited_naps = naps;
-    }
-}
-
-static void test_gloo_rank_beside_others_naps_where_cores_are_few(void **state)
-{
-    static const char *const settings[][4] = {
-        {"GLOO_PREFIX=horons", "YIELD_US=10000000", NULL},
-        {"GLOO_PREFIX=mixed", "YIELD_US=10000000", "GLOO_NATIVE=0", NULL}};
-    (void)state;
-    one_core = true;
-    for (int mixed = 0; mixed < 2; mixed++) {
-        struct rank ranks[2];
-        assert_int_equal(sem_init(&has_waited, 0, 0), 0);
-        start(ranks, 2, 2, wait_for_other, settings[mixed]);
-        end(ranks, 2);
-        expect_created(ranks, 2);
-        assert_int_equal(waited_naps > 0, mixed);
-        assert_int_equal(waited_yields > 0, !mixed);
-        sem_destroy(&has_waited);
-    }
-    one_core = false;
 }
 
 /* A rank joins a job of its own first, as rank 0 of it. */
@@ -662,7 +579,6 @@ int main(void)
         cmocka_unit_test(test_gloo_store_prefix_era_and_native_make_a_job),
         cmocka_unit_test(test_gloo_threads_meet_in_memory_by_name),
         cmocka_unit_test(test_gloo_another_job_of_a_name_in_memory_is_refused),
-        cmocka_unit_test(test_gloo_rank_beside_others_naps_where_cores_are_few),
         cmocka_unit_test(test_gloo_ranks_write_timelines_of_their_own),
         cmocka_unit_test(test_gloo_what_needs_agreement_is_refused),
         cmocka_unit_test(test_gloo_ranks_that_lack_are_named),
