@@ -178,6 +178,7 @@ struct one_case *cases_make(int size, bool whole, uint32_t joined, int *count_ou
     *count_out = 0;
     for (int i = 0; i < list.count; i++) {
         list.items[i].joined = joined;
+        list.items[i].divisor = size;
         if (goes_on(&list.items[i]))
             list.items[(*count_out)++] = list.items[i];
     }
@@ -418,7 +419,7 @@ static uint64_t element(const struct one_case *one, const struct layout *layout,
 {
     const bool average = one->redop == HORON_AVERAGE;
     const horon_redop_t op = average ? HORON_SUM : one->redop;
-    const double ranks = average ? layout->size : 1;
+    const double ranks = average ? one->divisor : 1;
     struct horon_reduce_finish whole = {.divisor = ranks, .postscale = one->postscale};
     struct horon_reduce_finish partial = {.divisor = 1, .postscale = 1};
     uint64_t hosts[CASE_RANKS_MAX] = {0};

@@ -33,6 +33,7 @@ struct one_case {
     uint64_t count; /* elements, or a measure of the rows, see case_count() */
     double prescale, postscale;
     uint32_t joined; /* ranks that have, bit by bit: they give what is neutral, and get nothing */
+    int divisor;     /* of an average: all ranks */
     bool whole;      /* its numbers are small and whole: no sum is rounded, whatever its order */
     char name[64];
 };

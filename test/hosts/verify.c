@@ -10,7 +10,8 @@
  *  - named LAYOUT DIR: likewise, all at once by name, each rank in an order of its own.
  *  - grouped LAYOUT DIR: likewise, in groups.
  *  - joining LAYOUT DIR: likewise, of three ranks or more, which join one after another (works.h).
- *  - expect-joining LAYOUT: prints digests of what must come out then.
+ *  - expect-joining LAYOUT: prints digests of what must come out then; expect-given with
+ *    JOIN_AVERAGE=given.
  *  - place: prints which rank is where.
  *  - sum COUNT ROUNDS: allreduces; with negative ROUNDS until one fails.
  *  - move VERB COUNT ROUNDS ROOT: runs a verb with COUNT elements from or for each rank; for
@@ -378,8 +379,11 @@ int main(int words, char **word)
         return 2;
     }
     if (strncmp(word[1], "expect", strlen("expect")) == 0 && words == 3) {
-        const bool joining = strcmp(word[1], "expect-joining") == 0;
-        (joining ? works_expect_and_join : works_expect)(&layout, is_whole());
+        const bool given = strcmp(word[1], "expect-given") == 0;
+        if (given || strcmp(word[1], "expect-joining") == 0)
+            works_expect_and_join(&layout, is_whole(), given);
+        else
+            works_expect(&layout, is_whole());
         return 0;
     }
     if (own_mpi("MPI_Init") != 0)

@@ -281,24 +281,30 @@ static void expect_case(const struct one_case *one, const struct layout *layout)
     }
 }
 
-static void expect_cases(const struct layout *layout, bool whole, uint32_t joined)
+/* @param divisor  of averages */
+static void expect_cases(const struct layout *layout, bool whole, uint32_t joined, int divisor)
 {
     int count = 0;
     struct one_case *cases = cases_make(layout->size, whole, joined, &count);
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
+        cases[i].divisor = divisor;
         expect_case(&cases[i], layout);
+    }
     free(cases);
 }
 
 void works_expect(const struct layout *layout, bool whole)
 {
-    expect_cases(layout, whole, 0);
+    expect_cases(layout, whole, 0, layout->size);
 }
 
-void works_expect_and_join(const struct layout *layout, bool whole)
+void works_expect_and_join(const struct layout *layout, bool whole, bool given)
 {
-    for (int stage = 0; stage < STAGES; stage++)
-        expect_cases(layout, whole, joined_at(stage, layout->size));
+    for (int stage = 0; stage < STAGES; stage++) {
+        const uint32_t joined = joined_at(stage, layout->size);
+        const int left = layout->size - __builtin_popcount(joined);
+        expect_cases(layout, whole, joined, given ? left : layout->size);
+    }
     for (int rank = 0; rank < layout->size; rank++)
         printf("%d rank %d joined last\n", rank, layout->size - 1);
 }

@@ -21,6 +21,7 @@ int works_run_and_join(horon_context_t *ctx, int32_t set, bool whole);
 
 /** Prints what each rank must, behind its number. */
 void works_expect(const struct layout *layout, bool whole);
-void works_expect_and_join(const struct layout *layout, bool whole);
+/** @param given  averages are of the ranks that gave */
+void works_expect_and_join(const struct layout *layout, bool whole, bool given);
 
 #endif

@@ -69,6 +69,7 @@ def test_results_without_ranks_that_have_joined_are_right():
     for launch in FILES:
         check_results(launch, "joining", 5, HORON_BACKEND="mpi,native")
         check_results(launch, "joining", 3, in_set=True, HORON_BACKEND="native,mpi")
+        check_results(launch, "joining", 4, HORON_JOIN_AVERAGE="given")
 
 
 def test_process_sets_that_overlap_and_ranks_that_join():
