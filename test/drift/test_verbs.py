@@ -30,6 +30,7 @@ EXEMPT = {
     ("collectives/woven.c", "allreduce"): "it is a part of allreduce.c: the one on a single host",
     ("collectives/reduce.c", "allreduce"): "it shares the state and most steps of an allreduce",
     ("runtime/boot/identity/pmi.c", "barrier"): "a word of the launcher's protocol",
+    ("runtime/boot/gloo/c10d_group.c", "barrier"): "it stands in a key of torch's",
     ("collectives/plan", "broadcast"): "a schedule between hosts, which many verbs use",
 }
 

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A client of torch's TCPStore, and a server that answers anything, in pieces of any size, or
- * leaves. The program is linked so that what the client says and hears goes through this file, not
- * through sockets. Whatever comes: what the client says is a request of its own protocol, a value
- * that it takes is one that came whole, and a connection of no use is not used again.
+ * A client of torch's TCPStore in each dialect, and a server that answers anything, in pieces of
+ * any size, or leaves. The program is linked so that what the client says and hears goes through
+ * this file, not through sockets. Whatever comes: what the client says is a request of its own
+ * protocol, a value that it takes is one that came whole, and a connection of no use is not used
+ * again.
  */
 #undef NDEBUG
 
 #include "alloc.h"
+#include "boot/gloo/c10d_group.h"
 #include "boot/gloo/c10d_wire.h"
 #include "boot/gloo/dial.h"
 #include "boot/gloo/store.h"
@@ -37,6 +39,7 @@ static struct {
     const uint8_t *answers; /* what is left of them */
     size_t left;
     bool ended; /* it has left, or stands still */
+    enum horon_c10d_dialect dialect;
     struct horon_c10d_buffer heard;
 } server;
 
@@ -60,8 +63,8 @@ horon_status_t __wrap_horon_gloo_send(int fd, const void *bytes, size_t count,
     (void)wait, (void)error;
     assert(fd >= 0 && !server.ended);
     assert(horon_c10d_buffer_add(&server.heard, bytes, count));
-    while ((status = horon_c10d_request_read(server.heard.bytes, server.heard.used, &request,
-                                             &used)) == HORON_OK)
+    while ((status = horon_c10d_request_read(server.heard.bytes, server.heard.used, server.dialect,
+                                             &request, &used)) == HORON_OK)
         horon_c10d_buffer_cut(&server.heard, used);
     assert(status == HORON_AGAIN);
     return HORON_OK;
@@ -119,26 +122,47 @@ static bool set(struct horon_gloo_store *store, size_t bytes)
     return status >= 0;
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+static bool meet(struct horon_gloo_store *store)
 {
-    const struct horon_gloo_store_options options = {
-        .url = "tcp://127.0.0.1:1", .prefix = "0", .rank = 1, .size = 2};
+    struct horon_error error = {0};
+    const horon_status_t status = horon_gloo_c10d_group_meet(store, 0, NULL, &error);
+    expect_text(status, &error);
+    return status >= 0;
+}
+
+static void speak(const uint8_t *data, size_t bytes, enum horon_c10d_dialect dialect)
+{
+    const struct horon_gloo_store_options options = {.url = "tcp://127.0.0.1:1",
+                                                     .prefix = "default_pg/0/0",
+                                                     .rank = 1,
+                                                     .size = 2,
+                                                     .until_torch_2_0 =
+                                                         dialect == HORON_C10D_UNTIL_2_0};
     struct horon_gloo_store *store = NULL;
     struct horon_error error = {0};
     bool useful = true;
     server.answers = data;
     server.left = bytes;
     server.ended = false;
+    server.dialect = dialect;
     const horon_status_t status = horon_gloo_store_open(&options, &store, &error);
     expect_text(status, &error);
     assert((status == HORON_OK) == (store != NULL));
     for (int step = 0; store && server.left > 0 && step < STEPS_MAX; step++) {
-        const bool used = step % 4 == 3 ? set(store, server.left) : get(store);
+        const bool used = step % 8 == 7   ? meet(store)
+                          : step % 4 == 3 ? set(store, server.left)
+                                          : get(store);
         assert(useful || !used);
         useful = used;
     }
     horon_gloo_store_destroy(store);
     horon_c10d_buffer_deinit(&server.heard);
     server.heard = (struct horon_c10d_buffer){0};
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    speak(data, bytes, HORON_C10D_SINCE_2_3);
+    speak(data, bytes, HORON_C10D_UNTIL_2_0);
     return 0;
 }

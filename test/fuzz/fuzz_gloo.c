@@ -47,7 +47,8 @@ static void serve(const uint8_t *data, size_t bytes)
 {
     struct client {
         struct horon_c10d_buffer heard, answer;
-        bool valid, closed;
+        enum horon_c10d_dialect dialect;
+        bool closed;
     } clients[2] = {0};
     struct horon_c10d_table *table = horon_c10d_table_create();
     assert(table);
@@ -56,9 +57,9 @@ static void serve(const uint8_t *data, size_t bytes)
         size_t count = data[0] / 2;
         count = count < bytes - 1 ? count : bytes - 1;
         if (!client->closed && horon_c10d_buffer_add(&client->heard, data + 1, count))
-            client->closed = horon_c10d_serve_all(table, &client->valid, &client->heard,
+            client->closed = horon_c10d_serve_all(table, &client->dialect, &client->heard,
                                                   &client->answer) != HORON_OK;
-        assert(client->valid || client->answer.used == 0);
+        assert(client->dialect != HORON_C10D_UNHEARD || client->answer.used == 0);
         data += 1 + count;
         bytes -= 1 + count;
     }

@@ -187,10 +187,12 @@ static horon_status_t get(struct horon_gloo_store *base, const char *key,
     return value ? horon_gloo_value_copy(value_out, value, count, error) : HORON_AGAIN;
 }
 
-/* Adds to one of torch's counts, which are decimal. @return OK, and what it is now | ERR_PROTO, it
+/* Adds to one of torch's counts, which are decimal. @param before what stands before the key
+ * @return OK, and what it is now | ERR_PROTO, it
  * is as large as none can be */
-static horon_status_t add(struct c10d_file_store *store, const char *key, int more, long *now_out,
-                          const struct horon_gloo_wait *wait, struct horon_error *error)
+static horon_status_t add_to(struct c10d_file_store *store, const char *before, const char *key,
+                             int more, long *now_out, const struct horon_gloo_wait *wait,
+                             struct horon_error *error)
 {
     int fd = -1;
     size_t count = 0;
@@ -199,7 +201,7 @@ static horon_status_t add(struct c10d_file_store *store, const char *key, int mo
     if (status == HORON_OK)
         status = refresh(store, fd, error);
     if (status == HORON_OK) {
-        const uint8_t *value = find(store, "", key, &count);
+        const uint8_t *value = find(store, before, key, &count);
         if (value && count < sizeof text)
             memcpy(text, value, count);
         if (__builtin_add_overflow(strtol(text, NULL, 10), more, now_out))
@@ -210,10 +212,17 @@ static horon_status_t add(struct c10d_file_store *store, const char *key, int mo
     }
     if (status == HORON_OK) {
         snprintf(text, sizeof text, "%ld", *now_out);
-        status = append(store, fd, "", key, text, strlen(text), error);
+        status = append(store, fd, before, key, text, strlen(text), error);
     }
     horon_fd_close(&fd);
     return status;
+}
+
+static horon_status_t add(struct horon_gloo_store *base, const char *key, int more,
+                          const struct horon_gloo_wait *wait, struct horon_error *error)
+{
+    long now;
+    return add_to((struct c10d_file_store *)base, "/", key, more, &now, wait, error);
 }
 
 static void destroy(struct horon_gloo_store *base)
@@ -224,8 +233,8 @@ static void destroy(struct horon_gloo_store *base)
     long ended = 0, users = 1;
     /* not made anew where another has removed it */
     if (access(store->path, F_OK) == 0 &&
-        add(store, "cleanup/", 1, &ended, &wait, NULL) == HORON_OK &&
-        add(store, "refcount/", -1, &users, &wait, NULL) == HORON_OK && users == 0 &&
+        add_to(store, "", "cleanup/", 1, &ended, &wait, NULL) == HORON_OK &&
+        add_to(store, "", "refcount/", -1, &users, &wait, NULL) == HORON_OK && users == 0 &&
         ended >= store->size)
         unlink(store->path);
     horon_free(store->bytes);
@@ -236,6 +245,7 @@ static const struct horon_gloo_store_ops ops = {
     .name = "c10d-file",
     .set = set,
     .get = get,
+    .add = add,
     .destroy = destroy,
 };
 
@@ -252,7 +262,7 @@ horon_status_t horon_gloo_c10d_file_store_open(const char *at,
     store->base.ops = &ops;
     store->size = options->size;
     memcpy(store->path, at, bytes);
-    const horon_status_t status = add(store, "refcount/", 1, &users, &options->wait, error);
+    const horon_status_t status = add_to(store, "", "refcount/", 1, &users, &options->wait, error);
     if (status == HORON_OK) {
         *store_out = &store->base;
         return HORON_OK;

@@ -25,7 +25,8 @@
 
 struct client {
     int fd;
-    bool valid, waits; /* has begun as clients do; has a request that is not over */
+    enum horon_c10d_dialect dialect;
+    bool waits; /* has a request that is not over */
     struct horon_c10d_buffer heard, answer;
 };
 
@@ -56,7 +57,7 @@ static void refuse(struct horon_c10d_server *server, struct client *client)
     if (server->refused++ == 0)
         HORON_LOG_WARN(server->log,
                        "the TCPStore closes the connection of %s, which says what a client of "
-                       "torch 2 does not, or what is not served",
+                       "torch does not, or what is not served",
                        horon_address_end_text(client->fd, true, text));
     close_client(client);
 }
@@ -77,7 +78,7 @@ static bool send_answers(struct client *client)
 static void answer(struct horon_c10d_server *server, struct client *client)
 {
     const horon_status_t status =
-        horon_c10d_serve_all(server->table, &client->valid, &client->heard, &client->answer);
+        horon_c10d_serve_all(server->table, &client->dialect, &client->heard, &client->answer);
     if (status != HORON_OK)
         refuse(server, client);
     else if (!send_answers(client))

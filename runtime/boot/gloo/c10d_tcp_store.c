@@ -3,7 +3,8 @@
  * A client of torch's TCPStore, be it torch's rank 0 that serves, or this process itself. Keys have
  * a "/" in front, but for torch's count of the ranks that have come, "init/", for which torch's
  * rank 0 waits. Reading a key is two questions, as torch's server has no answer for one that is not
- * there. A question whose answer did not come whole leaves the connection of no use.
+ * there. A question whose answer did not come whole leaves the connection of no use. Which dialect
+ * the server speaks cannot be asked for: each takes the other's first question for nonsense.
  */
 #include "alloc.h"
 #include "boot/gloo/c10d_server.h"
@@ -20,8 +21,16 @@ struct tcp_store {
     struct horon_c10d_server *server; /* or NULL */
     struct horon_fds *fds;
     int fd; /* -1: it is of no use any more */
+    enum horon_c10d_dialect dialect;
     char text[HORON_ADDRESS_TEXT_BYTES + 16];
 };
+
+static const char *dialect_text(const struct tcp_store *store)
+{
+    return store->dialect == HORON_C10D_UNTIL_2_0
+               ? "torch until 2.0 (since 2.3: HORON_GLOO_ERA=e3)"
+               : "torch since 2.3 (until 2.0: HORON_GLOO_ERA=e1)";
+}
 
 /* The connection is of no use any more, for that reason. @return it */
 static horon_status_t lost(struct tcp_store *store, horon_status_t status,
@@ -31,12 +40,11 @@ static horon_status_t lost(struct tcp_store *store, horon_status_t status,
     if (status == HORON_ERR_PEER_LOST)
         horon_error_set(error, status,
                         "the Gloo store %s is lost: rank 0 has ended, or what serves there is no "
-                        "TCPStore of torch 2",
-                        store->text);
+                        "TCPStore of %s",
+                        store->text, dialect_text(store));
     if (status == HORON_ERR_TIMEOUT)
-        horon_error_set(error, status,
-                        "the Gloo store %s does not answer: is it a TCPStore of torch 2?",
-                        store->text);
+        horon_error_set(error, status, "the Gloo store %s does not answer: is it a TCPStore of %s?",
+                        store->text, dialect_text(store));
     return status;
 }
 
@@ -72,7 +80,7 @@ static horon_status_t ask(struct tcp_store *store, enum horon_c10d_op op, const 
 {
     uint8_t bytes[32 + HORON_GLOO_KEY_BYTES];
     struct horon_writer out = horon_writer_over(bytes, sizeof bytes);
-    horon_c10d_write_op(&out, op);
+    horon_c10d_write_op(&out, store->dialect, op);
     if (op == HORON_C10D_CHECK)
         horon_write_u64(&out, 1);
     horon_write_u64(&out, strlen(key) + 1);
@@ -135,6 +143,28 @@ static horon_status_t get(struct horon_gloo_store *base, const char *key,
     return status;
 }
 
+/* @param before what stands before the key */
+static horon_status_t add_to(struct tcp_store *store, const char *before, const char *key, int more,
+                             const struct horon_gloo_wait *wait, struct horon_error *error)
+{
+    uint8_t bytes[32 + HORON_GLOO_KEY_BYTES];
+    uint8_t now[8];
+    struct horon_writer out = horon_writer_over(bytes, sizeof bytes);
+    horon_c10d_write_op(&out, store->dialect, HORON_C10D_ADD);
+    horon_write_u64(&out, strlen(before) + strlen(key));
+    horon_write_bytes(&out, before, strlen(before));
+    horon_write_bytes(&out, key, strlen(key));
+    horon_write_u64(&out, (uint64_t)more);
+    const horon_status_t status = send_all(store, bytes, out.used, wait, error);
+    return status == HORON_OK ? receive(store, now, sizeof now, wait, error) : status;
+}
+
+static horon_status_t add(struct horon_gloo_store *base, const char *key, int more,
+                          const struct horon_gloo_wait *wait, struct horon_error *error)
+{
+    return add_to((struct tcp_store *)base, "/", key, more, wait, error);
+}
+
 static void destroy(struct horon_gloo_store *base)
 {
     struct tcp_store *store = (struct tcp_store *)base;
@@ -147,34 +177,29 @@ static const struct horon_gloo_store_ops ops = {
     .name = "tcp",
     .set = set,
     .get = get,
+    .add = add,
     .destroy = destroy,
 };
 
-/* What every client of torch's says first; and the count that torch's rank 0 waits for. */
+/* What every client says first to a server of torch since 2.3. */
 static horon_status_t greet(struct tcp_store *store, const struct horon_gloo_wait *wait,
                             struct horon_error *error)
 {
-    static const char init[] = "init/";
-    uint8_t bytes[64];
-    uint8_t heard[8];
+    uint8_t bytes[16];
+    uint8_t heard[4];
     struct horon_writer out = horon_writer_over(bytes, sizeof bytes);
-    horon_c10d_write_op(&out, HORON_C10D_VALIDATE);
+    horon_c10d_write_op(&out, store->dialect, HORON_C10D_VALIDATE);
     horon_write_u32(&out, HORON_C10D_MAGIC);
-    horon_c10d_write_op(&out, HORON_C10D_PING);
+    horon_c10d_write_op(&out, store->dialect, HORON_C10D_PING);
     horon_write_u32(&out, NONCE);
     horon_status_t status = send_all(store, bytes, out.used, wait, error);
     if (status == HORON_OK)
-        status = receive(store, heard, 4, wait, error);
-    struct horon_reader in = horon_reader_over(heard, 4);
+        status = receive(store, heard, sizeof heard, wait, error);
+    struct horon_reader in = horon_reader_over(heard, sizeof heard);
     if (status == HORON_OK && horon_read_u32(&in) != NONCE)
-        return horon_error_set(error, HORON_ERR_PROTO, "%s is no TCPStore of torch 2", store->text);
-    out = horon_writer_over(bytes, sizeof bytes);
-    horon_c10d_write_op(&out, HORON_C10D_ADD);
-    horon_c10d_write_view(&out, init, sizeof init - 1);
-    horon_write_u64(&out, 1);
-    if (status == HORON_OK)
-        status = send_all(store, bytes, out.used, wait, error);
-    return status == HORON_OK ? receive(store, heard, 8, wait, error) : status;
+        return horon_error_set(error, HORON_ERR_PROTO, "%s is no TCPStore of %s", store->text,
+                               dialect_text(store));
+    return status;
 }
 
 horon_status_t horon_gloo_c10d_tcp_store_open(const char *at,
@@ -197,6 +222,7 @@ horon_status_t horon_gloo_c10d_tcp_store_open(const char *at,
     store->base.ops = &ops;
     store->fds = options->fds;
     store->fd = -1;
+    store->dialect = options->until_torch_2_0 ? HORON_C10D_UNTIL_2_0 : HORON_C10D_SINCE_2_3;
     horon_text_add(store->text, sizeof store->text, "", "tcp://%s", at);
     if (options->serve && options->rank == 0)
         status =
@@ -208,8 +234,10 @@ horon_status_t horon_gloo_c10d_tcp_store_open(const char *at,
                         "nobody serves the Gloo store %s: is rank 0 there, and is this its "
                         "MASTER_ADDR:MASTER_PORT?",
                         store->text);
-    if (status == HORON_OK)
+    if (status == HORON_OK && store->dialect == HORON_C10D_SINCE_2_3)
         status = greet(store, &options->wait, error);
+    if (status == HORON_OK)
+        status = add_to(store, "", HORON_C10D_INIT_KEY, 1, &options->wait, error);
     if (status == HORON_OK)
         *store_out = &store->base;
     else

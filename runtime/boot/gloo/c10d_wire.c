@@ -104,7 +104,16 @@ static void read_parts(struct horon_reader *in, struct horon_c10d_request *reque
             horon_c10d_next(in, i == 0 ? HORON_C10D_KEY_BYTES_MAX : HORON_C10D_VALUE_BYTES_MAX);
 }
 
+/* @return the op that a client names by @p number; OPS: none that is served */
+static enum horon_c10d_op op_of(enum horon_c10d_dialect dialect, uint8_t number)
+{
+    if (dialect == HORON_C10D_UNTIL_2_0)
+        return number < HORON_C10D_COUNT ? number + HORON_C10D_SET : HORON_C10D_OPS;
+    return number < HORON_C10D_OPS ? number : HORON_C10D_OPS;
+}
+
 horon_status_t horon_c10d_request_read(const uint8_t *bytes, size_t count,
+                                       enum horon_c10d_dialect dialect,
                                        struct horon_c10d_request *request_out, size_t *used_out)
 {
     static const uint8_t parts[HORON_C10D_OPS] = {
@@ -120,9 +129,9 @@ horon_status_t horon_c10d_request_read(const uint8_t *bytes, size_t count,
     if (count == 0)
         return HORON_AGAIN;
     struct horon_reader in = horon_reader_over(bytes, count);
-    const uint8_t op = horon_read_u8(&in);
+    const enum horon_c10d_op op = op_of(dialect, horon_read_u8(&in));
     struct horon_c10d_request request = {.op = op};
-    if (op >= HORON_C10D_OPS)
+    if (op == HORON_C10D_OPS)
         return HORON_ERR_PROTO;
     read_parts(&in, &request, parts[op]);
     if (in.ok && numbers[op])
@@ -136,9 +145,12 @@ horon_status_t horon_c10d_request_read(const uint8_t *bytes, size_t count,
     return HORON_OK;
 }
 
-void horon_c10d_write_op(struct horon_writer *out, enum horon_c10d_op op)
+void horon_c10d_write_op(struct horon_writer *out, enum horon_c10d_dialect dialect,
+                         enum horon_c10d_op op)
 {
-    horon_write_u8(out, (uint8_t)op);
+    const bool old = dialect == HORON_C10D_UNTIL_2_0;
+    assert(!old || (op >= HORON_C10D_SET && op <= HORON_C10D_COUNT));
+    horon_write_u8(out, (uint8_t)(old ? op - HORON_C10D_SET : op));
 }
 
 void horon_c10d_write_view(struct horon_writer *out, const void *bytes, size_t count)
@@ -346,7 +358,24 @@ horon_status_t horon_c10d_serve(struct horon_c10d_table *table,
     return ok ? HORON_OK : HORON_ERR_MEMORY;
 }
 
-horon_status_t horon_c10d_serve_all(struct horon_c10d_table *table, bool *valid,
+/* The first byte tells, as what each of them begins with has a number of its own. */
+static enum horon_c10d_dialect dialect_of(uint8_t first)
+{
+    const enum horon_c10d_dialect old = HORON_C10D_UNTIL_2_0;
+    return op_of(old, first) == HORON_C10D_ADD ? old : HORON_C10D_SINCE_2_3;
+}
+
+static bool begins(const struct horon_c10d_request *request, enum horon_c10d_dialect dialect)
+{
+    const struct horon_c10d_view key = request->parts[0];
+    if (dialect == HORON_C10D_SINCE_2_3)
+        return request->op == HORON_C10D_VALIDATE;
+    return request->op == HORON_C10D_ADD && key.count == strlen(HORON_C10D_INIT_KEY) &&
+           memcmp(key.bytes, HORON_C10D_INIT_KEY, key.count) == 0;
+}
+
+horon_status_t horon_c10d_serve_all(struct horon_c10d_table *table,
+                                    enum horon_c10d_dialect *dialect,
                                     struct horon_c10d_buffer *heard,
                                     struct horon_c10d_buffer *answer)
 {
@@ -355,17 +384,20 @@ horon_status_t horon_c10d_serve_all(struct horon_c10d_table *table, bool *valid,
     while (status == HORON_OK && done < heard->used) {
         struct horon_c10d_request request;
         size_t used = 0;
-        status = horon_c10d_request_read(heard->bytes + done, heard->used - done, &request, &used);
-        if (status == HORON_OK && !*valid && request.op != HORON_C10D_VALIDATE)
+        const bool first = *dialect == HORON_C10D_UNHEARD;
+        const enum horon_c10d_dialect in = first ? dialect_of(heard->bytes[done]) : *dialect;
+        status =
+            horon_c10d_request_read(heard->bytes + done, heard->used - done, in, &request, &used);
+        if (status == HORON_OK && first && !begins(&request, in))
             status = HORON_ERR_PROTO;
         if (status == HORON_OK)
             status = horon_c10d_serve(table, &request, answer);
         if (status == HORON_AGAIN && used > 0 && done + used < heard->used &&
-            heard->bytes[done + used] == HORON_C10D_CANCEL_WAIT)
+            op_of(in, heard->bytes[done + used]) == HORON_C10D_CANCEL_WAIT)
             status = HORON_OK; /* that is answered next, in its place */
         if (status != HORON_OK)
             break;
-        *valid = true;
+        *dialect = in;
         done += used;
     }
     horon_c10d_buffer_cut(heard, done);

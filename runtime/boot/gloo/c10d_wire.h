@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What torch's TCPStore and its clients say to each other (torch 2.x), and the table of keys that a
- * server answers from. Bytes only: no sockets, no time. One codec for both sides.
+ * What torch's TCPStore and its clients say to each other, and the table of keys that a server
+ * answers from. Bytes only: no sockets, no time. One codec for both sides, and for both dialects.
  */
 #ifndef HORON_BOOT_GLOO_C10D_WIRE_H
 #define HORON_BOOT_GLOO_C10D_WIRE_H
@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #define HORON_C10D_MAGIC UINT32_C(0x3C85F7CE)
+#define HORON_C10D_INIT_KEY "init/"                  /* counts the ranks; torch's rank 0 waits */
 #define HORON_C10D_KEY_BYTES_MAX ((size_t)8192)      /* torch's own */
 #define HORON_C10D_VALUE_BYTES_MAX ((size_t)8 << 20) /* torch's own */
 #define HORON_C10D_KEYS_MAX ((uint64_t)131072)       /* of one request; torch's own */
@@ -38,6 +39,15 @@ enum horon_c10d_op {
     HORON_C10D_CANCEL_WAIT,
     HORON_C10D_PING,
     HORON_C10D_OPS, /* queues and lists of keys, later ones, are not served */
+};
+
+/** Until torch 2.0 ops are numbered from SET on, there is none behind COUNT that is served, and a
+ * client that is a rank begins with its part of the count "init/". Since 2.3 it begins with
+ * VALIDATE. */
+enum horon_c10d_dialect {
+    HORON_C10D_UNHEARD, /* nothing has been said yet */
+    HORON_C10D_UNTIL_2_0,
+    HORON_C10D_SINCE_2_3,
 };
 
 enum { HORON_C10D_READY = 0, HORON_C10D_NOT_READY = 1 };     /* answers CHECK */
@@ -71,12 +81,15 @@ struct horon_c10d_request {
 /** @return the next of strings and values, which the reader fails for if it is too long */
 struct horon_c10d_view horon_c10d_next(struct horon_reader *in, size_t bytes_max);
 
-/** @param used_out its bytes @return OK | AGAIN, want more | ERR_PROTO, it is none */
+/** @param dialect not UNHEARD @param used_out its bytes
+ * @return OK | AGAIN, want more | ERR_PROTO, it is none */
 horon_status_t horon_c10d_request_read(const uint8_t *bytes, size_t count,
+                                       enum horon_c10d_dialect dialect,
                                        struct horon_c10d_request *request_out, size_t *used_out);
 
 /** What a client sends: the op, and then what these write. */
-void horon_c10d_write_op(struct horon_writer *out, enum horon_c10d_op op);
+void horon_c10d_write_op(struct horon_writer *out, enum horon_c10d_dialect dialect,
+                         enum horon_c10d_op op);
 void horon_c10d_write_view(struct horon_writer *out, const void *bytes, size_t count);
 
 struct horon_c10d_table;
@@ -99,10 +112,11 @@ horon_status_t horon_c10d_serve(struct horon_c10d_table *table,
 /**
  * Does all that a client has said so far, and cuts that from @p heard; a WAIT that is not over
  * stays, unless it is cancelled behind.
- * @param valid whether it has begun as clients do; its state, false at first
+ * @param dialect in which it has begun as clients do; its state, UNHEARD at first
  * @return OK | ERR_PROTO | ERR_MEMORY: close it
  */
-horon_status_t horon_c10d_serve_all(struct horon_c10d_table *table, bool *valid,
+horon_status_t horon_c10d_serve_all(struct horon_c10d_table *table,
+                                    enum horon_c10d_dialect *dialect,
                                     struct horon_c10d_buffer *heard,
                                     struct horon_c10d_buffer *answer);
 

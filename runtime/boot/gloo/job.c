@@ -8,6 +8,7 @@
 #include "boot/gloo/job.h"
 
 #include "alloc.h"
+#include "boot/gloo/c10d_group.h"
 #include "boot/gloo/mesh.h"
 #include "boot/identity/identity.h"
 #include "clock.h"
@@ -29,11 +30,13 @@ static horon_status_t connect_all(struct horon_boot *boot, const struct horon_id
                                   const struct horon_boot_caller *caller, struct horon_log *log,
                                   int *sockets, struct horon_error *error)
 {
+    const enum horon_gloo_era era = era_of(config);
     const uint64_t deadline_ns = horon_clock_deadline(horon_clock_ns(), config->start_timeout_ms);
     struct horon_gloo_store_options options = {.url = config->gloo_store,
                                                .prefix = config->gloo_prefix,
                                                .rank = id->rank,
                                                .size = id->size,
+                                               .until_torch_2_0 = era == HORON_GLOO_ERA_1,
                                                .serve = id->rank == 0,
                                                .fds = &boot->fds,
                                                .log = log,
@@ -51,7 +54,7 @@ static horon_status_t connect_all(struct horon_boot *boot, const struct horon_id
     const struct horon_gloo_mesh_options mesh = {.store = boot->gloo_store,
                                                  .rank = id->rank,
                                                  .size = id->size,
-                                                 .era = era_of(config),
+                                                 .era = era,
                                                  .interfaces = config->interfaces,
                                                  .timeout_ms = config->start_timeout_ms,
                                                  .interrupted = caller->interrupted,
@@ -59,6 +62,8 @@ static horon_status_t connect_all(struct horon_boot *boot, const struct horon_id
                                                  .fds = &boot->fds,
                                                  .log = log};
     status = horon_gloo_mesh_connect(&mesh, sockets, error);
+    if (status == HORON_OK && era == HORON_GLOO_ERA_1)
+        status = horon_gloo_c10d_group_meet(boot->gloo_store, id->rank, &options.wait, error);
     if (status == HORON_ERR_TIMEOUT && strncmp(config->gloo_store, "hash:", 5) == 0)
         horon_text_add(error->text, sizeof error->text, "; ",
                        "hash: is memory of this process, where its threads alone meet: ranks that "

@@ -40,6 +40,10 @@ struct horon_gloo_store_ops {
     horon_status_t (*get)(struct horon_gloo_store *store, const char *key,
                           struct horon_gloo_value *value_out, const struct horon_gloo_wait *wait,
                           struct horon_error *error);
+    /** Adds to a count that torch's ranks keep. NULL: they do not meet in such a store.
+     * @return as set() | ERR_PROTO, there is no count under that key */
+    horon_status_t (*add)(struct horon_gloo_store *store, const char *key, int more,
+                          const struct horon_gloo_wait *wait, struct horon_error *error);
     void (*destroy)(struct horon_gloo_store *store);
 };
 
@@ -79,6 +83,7 @@ struct horon_gloo_store_options {
     const char *url;
     const char *prefix; /* as of horon_gloo_store_nest() */
     int rank, size;
+    bool until_torch_2_0;  /* tcp://: that is what may serve it, else torch since 2.3 */
     bool serve;            /* tcp://, rank 0: serves it too, with a thread, until it is destroyed */
     struct horon_fds *fds; /* where sockets are noted, or NULL */
     const struct horon_log *log;

@@ -29,18 +29,29 @@ static const struct horon_gloo_wait no_limit = {.deadline_ns = UINT64_MAX};
 struct talk {
     struct horon_c10d_table *table;
     struct horon_c10d_buffer heard, answer;
-    bool valid;
+    enum horon_c10d_dialect in, dialect; /* which it speaks; which it is taken to */
     uint8_t said[512];
     struct horon_writer out;
 };
 
-static void begin(struct talk *talk, struct horon_c10d_table *table)
+static void begin_in(struct talk *talk, struct horon_c10d_table *table,
+                     enum horon_c10d_dialect dialect)
 {
     memset(talk, 0, sizeof *talk);
     talk->table = table;
+    talk->in = dialect;
     talk->out = horon_writer_over(talk->said, sizeof talk->said);
-    horon_c10d_write_op(&talk->out, HORON_C10D_VALIDATE);
-    horon_write_u32(&talk->out, HORON_C10D_MAGIC);
+    if (dialect == HORON_C10D_UNTIL_2_0) {
+        horon_write_bytes(&talk->out, "\3\5\0\0\0\0\0\0\0init/\1\0\0\0\0\0\0\0", 22);
+    } else {
+        horon_write_u8(&talk->out, 0);
+        horon_write_u32(&talk->out, HORON_C10D_MAGIC);
+    }
+}
+
+static void begin(struct talk *talk, struct horon_c10d_table *table)
+{
+    begin_in(talk, table, HORON_C10D_SINCE_2_3);
 }
 
 static void end(struct talk *talk)
@@ -52,12 +63,12 @@ static void end(struct talk *talk)
 static horon_status_t hear(struct talk *talk, size_t from, size_t to)
 {
     assert_true(horon_c10d_buffer_add(&talk->heard, talk->said + from, to - from));
-    return horon_c10d_serve_all(talk->table, &talk->valid, &talk->heard, &talk->answer);
+    return horon_c10d_serve_all(talk->table, &talk->dialect, &talk->heard, &talk->answer);
 }
 
 static void say(struct talk *talk, enum horon_c10d_op op, const char *key)
 {
-    horon_c10d_write_op(&talk->out, op);
+    horon_c10d_write_op(&talk->out, talk->in, op);
     if (op == HORON_C10D_CHECK || op == HORON_C10D_WAIT || op == HORON_C10D_MULTI_GET ||
         op == HORON_C10D_MULTI_SET)
         horon_write_u64(&talk->out, 1);
@@ -126,14 +137,40 @@ static const char answers[] = "\1\2\3\4"
                               "\0\0\0\0\0\0\0\0"
                               "\1";
 
-static void test_c10d_is_answered_as_torch_does_at_every_split(void **state)
+/* What ranks of torch 1.13 say to their rank 0, and what it answers: heard from it. */
+static void say_old(struct talk *talk)
 {
-    (void)state;
+    static const char said[] = "\0\2\0\0\0\0\0\0\0/a\3\0\0\0\0\0\0\0one"
+                               "\4\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0/a"
+                               "\4\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0/b"
+                               "\5\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0/a"
+                               "\2\2\0\0\0\0\0\0\0/a"
+                               "\3\2\0\0\0\0\0\0\0/n\2\0\0\0\0\0\0\0"
+                               "\3\2\0\0\0\0\0\0\0/n\0\0\0\0\0\0\0\0"
+                               "\1\2\0\0\0\0\0\0\0/q\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0x"
+                               "\6";
+    horon_write_bytes(&talk->out, said, sizeof said - 1);
+    assert_true(talk->out.ok);
+}
+
+static const char old_answers[] = "\1\0\0\0\0\0\0\0"
+                                  "\0"
+                                  "\1"
+                                  "\0"
+                                  "\3\0\0\0\0\0\0\0one"
+                                  "\2\0\0\0\0\0\0\0"
+                                  "\2\0\0\0\0\0\0\0"
+                                  "\1\0\0\0\0\0\0\0x"
+                                  "\4\0\0\0\0\0\0\0";
+
+static void check_at_every_split(enum horon_c10d_dialect dialect, void (*say_it)(struct talk *),
+                                 const char *wanted, size_t wanted_bytes)
+{
     for (size_t cut = 0;; cut++) {
         struct horon_c10d_table *table = horon_c10d_table_create();
         struct talk talk;
-        begin(&talk, table);
-        say_all(&talk);
+        begin_in(&talk, table, dialect);
+        say_it(&talk);
         const size_t whole = talk.out.used;
         if (cut < whole) {
             assert_int_equal(hear(&talk, 0, cut), HORON_OK);
@@ -143,13 +180,41 @@ static void test_c10d_is_answered_as_torch_does_at_every_split(void **state)
                 assert_int_equal(hear(&talk, i, i + 1), HORON_OK);
         }
         assert_int_equal(talk.heard.used, 0);
-        assert_int_equal(talk.answer.used, sizeof answers - 1);
-        assert_memory_equal(talk.answer.bytes, answers, sizeof answers - 1);
+        assert_int_equal(talk.answer.used, wanted_bytes);
+        assert_memory_equal(talk.answer.bytes, wanted, wanted_bytes);
+        assert_int_equal(talk.dialect, dialect);
         end(&talk);
         horon_c10d_table_destroy(table);
         if (cut == whole)
             break;
     }
+}
+
+static void test_c10d_is_answered_as_torch_does_at_every_split(void **state)
+{
+    (void)state;
+    check_at_every_split(HORON_C10D_SINCE_2_3, say_all, answers, sizeof answers - 1);
+    check_at_every_split(HORON_C10D_UNTIL_2_0, say_old, old_answers, sizeof old_answers - 1);
+}
+
+static void test_c10d_both_dialects_have_one_table(void **state)
+{
+    struct horon_c10d_table *table = horon_c10d_table_create();
+    struct talk old, since;
+    (void)state;
+    begin_in(&old, table, HORON_C10D_UNTIL_2_0);
+    begin(&since, table);
+    say(&old, HORON_C10D_SET, "/k");
+    value(&old, "v");
+    assert_int_equal(hear(&old, 0, old.out.used), HORON_OK);
+    say(&since, HORON_C10D_WAIT, "/k");
+    say(&since, HORON_C10D_GET, "init/");
+    assert_int_equal(hear(&since, 0, since.out.used), HORON_OK);
+    assert_int_equal(since.answer.used, 10);
+    assert_memory_equal(since.answer.bytes, "\0\1\0\0\0\0\0\0\0\61", 10);
+    end(&old);
+    end(&since);
+    horon_c10d_table_destroy(table);
 }
 
 static void test_c10d_a_wait_is_answered_when_the_key_comes(void **state)
@@ -195,17 +260,38 @@ static void test_c10d_a_wait_that_is_cancelled_is_over(void **state)
     horon_c10d_table_destroy(table);
 }
 
-static horon_status_t status_of(const void *said, size_t count)
+static horon_status_t status_in(enum horon_c10d_dialect dialect, const void *said, size_t count)
 {
     struct horon_c10d_table *table = horon_c10d_table_create();
     struct talk talk;
-    begin(&talk, table);
+    begin_in(&talk, table, dialect);
+    if (dialect == HORON_C10D_UNHEARD)
+        talk.out.used = 0;
     horon_write_bytes(&talk.out, said, count);
     const horon_status_t status = hear(&talk, 0, talk.out.used);
-    assert_int_equal(talk.answer.used, 0);
+    assert_int_equal(talk.answer.used, dialect == HORON_C10D_UNTIL_2_0 ? 8 : 0);
     end(&talk);
     horon_c10d_table_destroy(table);
     return status;
+}
+
+static horon_status_t status_of(const void *said, size_t count)
+{
+    return status_in(HORON_C10D_SINCE_2_3, said, count);
+}
+
+/* It begins with its count of itself, and nothing else; what came later it cannot ask for. */
+static void test_c10d_what_old_torch_does_not_say_is_refused(void **state)
+{
+    static const char watch[] = "\7", drop[] = "\10\2\0\0\0\0\0\0\0/a", ping[] = "\15abcd";
+    static const char other[] = "\3\5\0\0\0\0\0\0\0iniT/\1\0\0\0\0\0\0\0";
+    static const char longer[] = "\3\6\0\0\0\0\0\0\0init/0\1\0\0\0\0\0\0\0";
+    (void)state;
+    assert_int_equal(status_in(HORON_C10D_UNTIL_2_0, watch, 1), HORON_ERR_PROTO);
+    assert_int_equal(status_in(HORON_C10D_UNTIL_2_0, drop, 11), HORON_ERR_PROTO);
+    assert_int_equal(status_in(HORON_C10D_UNTIL_2_0, ping, 5), HORON_ERR_PROTO);
+    assert_int_equal(status_in(HORON_C10D_UNHEARD, other, 22), HORON_ERR_PROTO);
+    assert_int_equal(status_in(HORON_C10D_UNHEARD, longer, 23), HORON_ERR_PROTO);
 }
 
 static void test_c10d_what_is_forbidden_is_refused(void **state)
@@ -230,7 +316,8 @@ static void test_c10d_what_is_forbidden_is_refused(void **state)
     horon_c10d_table_destroy(table);
 }
 
-static struct horon_gloo_store *opened(int port, int rank, bool serve)
+static struct horon_gloo_store *opened_in(enum horon_c10d_dialect dialect, int port, int rank,
+                                          bool serve)
 {
     char url[64];
     struct horon_gloo_store *store = NULL;
@@ -239,20 +326,27 @@ static struct horon_gloo_store *opened(int port, int rank, bool serve)
                                                      .prefix = "default_pg/0//cpu//0",
                                                      .rank = rank,
                                                      .size = 2,
+                                                     .until_torch_2_0 =
+                                                         dialect == HORON_C10D_UNTIL_2_0,
                                                      .serve = serve,
                                                      .wait = no_limit};
     assert_int_equal(horon_gloo_store_open(&options, &store, &error), HORON_OK);
     return store;
 }
 
-static void test_c10d_client_and_server_meet(void **state)
+static struct horon_gloo_store *opened(int port, int rank, bool serve)
+{
+    return opened_in(HORON_C10D_SINCE_2_3, port, rank, serve);
+}
+
+static void check_client_and_server(enum horon_c10d_dialect dialect)
 {
     enum { LONG = 300000 }; /* more than a socket takes at once */
     static uint8_t sent[LONG];
     const int port = free_port();
-    struct horon_gloo_store *served = opened(port, 0, true), *other = opened(port, 1, true);
+    struct horon_gloo_store *served = opened_in(dialect, port, 0, true);
+    struct horon_gloo_store *other = opened_in(dialect, port, 1, true);
     struct horon_gloo_value got;
-    (void)state;
     for (size_t i = 0; i < LONG; i++)
         sent[i] = (uint8_t)(i * 7);
     assert_int_equal(horon_gloo_store_get(other, "0", &got, &no_limit, &error), HORON_AGAIN);
@@ -266,6 +360,12 @@ static void test_c10d_client_and_server_meet(void **state)
     assert_int_equal(horon_gloo_store_get(other, "1", &got, &no_limit, &error), HORON_OK);
     assert_int_equal(got.count, 0);
     horon_free(got.bytes);
+    assert_int_equal(served->ops->add(served, "n", 2, &no_limit, &error), HORON_OK);
+    assert_int_equal(other->ops->add(other, "n", -5, &no_limit, &error), HORON_OK);
+    assert_int_equal(other->ops->get(other, "n", &got, &no_limit, &error), HORON_OK);
+    assert_int_equal(got.count, 2);
+    assert_memory_equal(got.bytes, "-3", 2);
+    horon_free(got.bytes);
     horon_gloo_store_destroy(served);
     assert_int_equal(horon_gloo_store_get(other, "0", &got, &no_limit, &error),
                      HORON_ERR_PEER_LOST);
@@ -273,6 +373,13 @@ static void test_c10d_client_and_server_meet(void **state)
     assert_int_equal(horon_gloo_store_get(other, "0", &got, &no_limit, &error),
                      HORON_ERR_PEER_LOST);
     horon_gloo_store_destroy(other);
+}
+
+static void test_c10d_client_and_server_meet(void **state)
+{
+    (void)state;
+    check_client_and_server(HORON_C10D_SINCE_2_3);
+    check_client_and_server(HORON_C10D_UNTIL_2_0);
 }
 
 static int64_t cpu_ms(void)
@@ -292,9 +399,9 @@ static void test_c10d_a_server_without_descriptors_waits_for_one(void **state)
     uint8_t said[10], heard[4] = {0};
     struct horon_writer out = horon_writer_over(said, sizeof said);
     (void)state;
-    horon_c10d_write_op(&out, HORON_C10D_VALIDATE);
+    horon_c10d_write_op(&out, HORON_C10D_SINCE_2_3, HORON_C10D_VALIDATE);
     horon_write_u32(&out, HORON_C10D_MAGIC);
-    horon_c10d_write_op(&out, HORON_C10D_PING);
+    horon_c10d_write_op(&out, HORON_C10D_SINCE_2_3, HORON_C10D_PING);
     horon_write_u32(&out, 7);
     assert_true(horon_address_parse("127.0.0.1", port, &address));
     const int client = socket(AF_INET, SOCK_STREAM, 0), next = dup(client);
@@ -328,7 +435,11 @@ static void test_c10d_a_server_that_is_none_is_named(void **state)
     struct horon_gloo_store_options options = {.url = url, .prefix = "", .rank = 1, .size = 2};
     options.wait.deadline_ns = horon_clock_ns() + 20000000;
     assert_int_equal(horon_gloo_store_open(&options, &store, &error), HORON_ERR_TIMEOUT);
-    assert_non_null(strstr(error.text, "is it a TCPStore"));
+    assert_non_null(strstr(error.text, "is it a TCPStore of torch since 2.3 (until 2.0: "));
+    options.until_torch_2_0 = true;
+    options.wait.deadline_ns = horon_clock_ns() + 20000000;
+    assert_int_equal(horon_gloo_store_open(&options, &store, &error), HORON_ERR_TIMEOUT);
+    assert_non_null(strstr(error.text, "is it a TCPStore of torch until 2.0 (since 2.3: "));
     options.serve = true;
     options.rank = 0;
     options.wait = no_limit;
@@ -347,9 +458,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_c10d_is_answered_as_torch_does_at_every_split),
+        cmocka_unit_test(test_c10d_both_dialects_have_one_table),
         cmocka_unit_test(test_c10d_a_wait_is_answered_when_the_key_comes),
         cmocka_unit_test(test_c10d_a_wait_that_is_cancelled_is_over),
         cmocka_unit_test(test_c10d_what_is_forbidden_is_refused),
+        cmocka_unit_test(test_c10d_what_old_torch_does_not_say_is_refused),
         cmocka_unit_test(test_c10d_client_and_server_meet),
         cmocka_unit_test(test_c10d_a_server_without_descriptors_waits_for_one),
         cmocka_unit_test(test_c10d_a_server_that_is_none_is_named),
