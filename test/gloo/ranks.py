@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs whose ranks are of several kinds: gloo (Debian's library, peer.cc), torch (torch_peer.py)
-and horon (horon_peer.c). All do the same script, and tell what came out of each step."""
+"""Jobs whose ranks are of several kinds: gloo (Debian's library, peer.cc), torch (torch_peer.py),
+old-torch (likewise, of torch until 2.0) and horon (horon_peer.c). All do the same script, and tell
+what came out of each step."""
 
 import contextlib
+import functools
 import itertools
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -22,14 +25,17 @@ import tap  # noqa: E402
 PEER = os.environ.get("GLOO_PEER")
 HORON_PEER = os.environ.get("HORON_PEER")
 LIBRARY = os.environ.get("SCRIPT_LIBRARY")
-TORCH_PREFIX = "default_pg/0//cpu//0"  # of torch 2.13's first process group
+TORCH_PREFIX = "default_pg/0//cpu//0"  # of torch's first process group, since 2.0
+OLD_TORCH_PREFIX = "default_pg/0/0"  # and before
 ENV = {**jobs.CLEAN, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "SCRIPT_LIBRARY": LIBRARY}
 
 
 class Torch:
-    """The process that forks ranks of torch's; started when it is first needed."""
+    """The process that forks ranks of torch's; started when it is first needed. Of torch until 2.0,
+    whose ranks meet as in era 1, where @p old says so."""
 
-    def __init__(self):
+    def __init__(self, old=False):
+        self.old = old
         self.process = None
         self.told = {}
         self.ended = False
@@ -38,7 +44,7 @@ class Torch:
     def begin(self):
         if self.process:
             return
-        python = tap.need(python_with_torch(), "there is no Python with torch (tools/setup torch)")
+        python = tap.need(self.find()[0], self.lack())
         self.process = subprocess.Popen(
             [python, str(HERE / "torch_peer.py")],
             stdin=subprocess.PIPE,
@@ -47,6 +53,30 @@ class Torch:
             text=True,
         )
         threading.Thread(target=self.listen, daemon=True).start()
+
+    @functools.cache  # noqa: B019 (there are two of them)
+    def find(self):
+        """@return a Python with such a torch, and which that is; or None twice"""
+        if self.old:  # Debian 12's python3-torch is of 1.13
+            pythons = os.environ.get("HORON_TEST_OLD_TORCH_PYTHON"), "/usr/bin/python3"
+        else:  # that of the tree's .venv, or the one that runs this
+            own = HERE.parent.parent / ".venv" / "bin" / "python"
+            pythons = os.environ.get("HORON_TEST_TORCH_PYTHON"), str(own), sys.executable
+        for python in pythons:
+            version = torch_of(python)
+            if version and (version < (2, 1)) == self.old:
+                return python, version
+        return None, None
+
+    def lack(self):
+        if self.old:
+            return "there is no Python with a torch before 2.1 (Debian 12 has python3-torch)"
+        return "there is no Python with torch (tools/setup torch)"
+
+    def prefix(self):
+        """@return what stands before the keys of its first process group"""
+        version = tap.need(self.find()[1], self.lack())
+        return TORCH_PREFIX if version >= (2, 0) else OLD_TORCH_PREFIX
 
     def listen(self):
         try:
@@ -77,37 +107,47 @@ class Torch:
             self.process.wait(jobs.DEADLINE)
 
 
-TORCH = Torch()
+TORCHES = {"torch": Torch(), "old-torch": Torch(old=True)}
 
 
-def python_with_torch():
-    """That of the tree's .venv, or the one that runs this."""
-    own = HERE.parent.parent / ".venv" / "bin" / "python"
-    look = "import importlib.util as u, sys; sys.exit(not u.find_spec('torch'))"
-    for python in os.environ.get("HORON_TEST_TORCH_PYTHON"), str(own), sys.executable:
-        if python and shutil.which(python) and subprocess.run([python, "-c", look]).returncode == 0:
-            return python
-    return None
+def end_torches():
+    for torch in TORCHES.values():
+        torch.end()
+
+
+def torch_of(python):
+    """@return which torch @p python has, as (2, 13); None: it has none"""
+    # not imported, which takes seconds; the versions of Debian's packages are not among metadata
+    look = (
+        "import importlib.util as u, pathlib; found = u.find_spec('torch'); "
+        "print((pathlib.Path(found.origin).parent / 'version.py').read_text() if found else '')"
+    )
+    if not (python and shutil.which(python)):
+        return None
+    told = subprocess.run([python, "-c", look], capture_output=True, text=True).stdout
+    found = re.search(r"^__version__ = ['\"](\d+)\.(\d+)", told, re.MULTILINE)
+    return found and tuple(map(int, found.groups()))
 
 
 class TorchRank:
-    def __init__(self, rank, size, store, script, out, limit_s):
-        TORCH.begin()
+    def __init__(self, torch, rank, size, store, script, out, limit_s):
+        torch.begin()
+        self.torch = torch
         self.out = str(out)
-        TORCH.say("start", rank, size, store, script, out, limit_s)
-        self.pid = TORCH.hear("started", self.out)
+        torch.say("start", rank, size, store, script, out, limit_s)
+        self.pid = torch.hear("started", self.out)
         self.held = True
 
     def poll(self):
-        return TORCH.told.get(("ended", self.out))
+        return self.torch.told.get(("ended", self.out))
 
     def release(self):
         if self.held:
-            TORCH.say("end", self.out)
+            self.torch.say("end", self.out)
             self.held = False
 
     def wait(self):
-        return TORCH.hear("ended", self.out)
+        return self.torch.hear("ended", self.out)
 
 
 class ProgramRank:
@@ -147,23 +187,23 @@ class Team:
         text = self.folder / "script"
         text.write_text("".join(f"{line}\n" for line in script))
         stores = self.folder / "store"
-        torch = "torch" in (like, *kinds)
+        torch = next((kind for kind in TORCHES if kind in (like, *kinds)), None)
         if store is None:
             store = f"c10d-file:{stores}" if torch else f"file:{stores}"
         if not torch:
             stores.mkdir()
         own = {
-            "HORON_GLOO_STORE": store,
-            "HORON_GLOO_PREFIX": TORCH_PREFIX if torch else "a/prefix",
-            "HORON_GLOO_ERA": "e3" if torch else "e1",
+            "HORON_GLOO_STORE": store.replace("env://", "tcp://"),
+            "HORON_GLOO_PREFIX": TORCHES[torch].prefix() if torch else "a/prefix",
+            "HORON_GLOO_ERA": "e3" if torch == "torch" else "e1",
             **dict(horon_env),
         }
         self.ranks = []
         for rank, kind in enumerate(kinds):
             place = (rank, len(kinds))
-            if kind == "torch":
+            if kind in TORCHES:
                 limit_s = dict(peer_env).get("PEER_TIMEOUT_S", "30")
-                made = TorchRank(*place, store, text, self.outs[rank], limit_s)
+                made = TorchRank(TORCHES[kind], *place, store, text, self.outs[rank], limit_s)
             elif kind == "gloo":
                 words = (*place, stores, "a/prefix", text, self.outs[rank])
                 made = ProgramRank(tap.need(PEER, "libgloo-dev is not installed"), words, peer_env)

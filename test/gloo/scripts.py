@@ -9,6 +9,8 @@ OPS = "sum", "product", "min", "max"
 OF_BITS = "and", "or", "xor"  # Gloo itself has none; torch gives it functions for them
 GLOO_DTYPES = "u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "f16", "f32", "f64"
 TORCH_DTYPES = "u8", "i8", "i32", "i64", "f16", "bf16", "f32", "f64"
+OLD_TORCH_DTYPES = tuple(dtype for dtype in TORCH_DTYPES if dtype != "bf16")
+DTYPES = {"gloo": GLOO_DTYPES, "torch": TORCH_DTYPES, "old-torch": OLD_TORCH_DTYPES}
 ONLY_TORCH_DTYPES = "bool", "c64", "c128"  # complex: sums, and nothing gathers them at a root
 ROOTED = "broadcast", "reduce", "gather", "gatherv", "scatter"
 ALL = "allreduce", "allgather", "allgatherv", "alltoall", "alltoallv"
@@ -22,12 +24,12 @@ def counts_of(size):
 
 def moves(peer, size):
     """Each verb with each count and root; the element types take turns."""
-    dtypes = itertools.cycle(GLOO_DTYPES if peer == "gloo" else TORCH_DTYPES)
+    dtypes = itertools.cycle(DTYPES[peer])
     for count in dict.fromkeys(counts_of(size)):
         for verb in ROOTED + ALL:
-            if peer == "torch" and verb in NOT_TORCH:
+            if peer != "gloo" and verb in NOT_TORCH:
                 continue
-            if peer == "gloo" and count == 0 and verb in ("allgather", "allgatherv"):
+            if peer != "torch" and count == 0 and verb in ("allgather", "allgatherv"):
                 continue  # Gloo of 2022 divides by it
             for root in range(size) if verb in ROOTED else (0,):
                 yield f"{verb} {next(dtypes)} {'sum' if verb in REDUCE else '-'} {count} {root}"
@@ -55,8 +57,8 @@ def of_only_torch(size):
 
 def reductions(peer, size):
     """Each type with each reduction, floats also with all that a float can be."""
-    for i, dtype in enumerate(GLOO_DTYPES if peer == "gloo" else TORCH_DTYPES):
-        bits = peer == "torch" and "f" not in dtype
+    for i, dtype in enumerate(DTYPES[peer]):
+        bits = peer != "gloo" and "f" not in dtype
         for op in OPS + OF_BITS if bits else OPS:
             for mark in ("", "!") if "f" in dtype else ("",):
                 yield f"allreduce {dtype}{mark} {op} 1013"

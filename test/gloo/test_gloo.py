@@ -3,6 +3,7 @@
 Gloo's, whatever ranks are horon's; deaths; and what is refused there."""
 
 import functools
+import itertools
 import pathlib
 import re
 import sys
@@ -89,6 +90,22 @@ def test_stores_of_torch():
         check("torch", 3, script, [kinds], store=f"tcp://127.0.0.1:{free_port()}")
 
 
+def test_each_verb_and_reduction_beside_old_torch():
+    for size in scripts.SIZES:
+        script = scripts.moves("old-torch", size), scripts.reductions("old-torch", size)
+        check("old-torch", size, itertools.chain(*script))
+
+
+def test_stores_of_old_torch():
+    """Whose wire differs, and in which ranks wait for each other once more."""
+    script = ["allreduce f32 sum 1009", "barrier", "allgather f64 - 11"]
+    for size in scripts.SIZES:
+        for kinds in mixed(size, "old-torch"):
+            for method in "tcp", "env":
+                store = f"{method}://127.0.0.1:{free_port()}"
+                check("old-torch", size, script, [kinds], store=store)
+
+
 def test_operations_side_by_side():
     """Two tags at once, and twenty, which torch carries out by two threads."""
     script = ["+ allreduce f32 sum 1000003", "+ allreduce f64 max 300007", "wait"]
@@ -103,7 +120,15 @@ def test_operations_side_by_side():
 def test_messages():
     """Of each size both ways, the receive before and after the send; a thousand slots; one slot in
     order; beside collectives on the same pairs."""
-    for peer in "gloo", "torch":
+    check_messages("gloo", "torch")
+
+
+def test_messages_of_old_torch():
+    check_messages("old-torch")
+
+
+def check_messages(*peers):
+    for peer in peers:
         for size in 2, 3:
             check(peer, size, scripts.messages())
 
@@ -174,6 +199,13 @@ def test_a_rank_that_dies_beside_torch():
                 assert_ends(kinds, script, dies, kill=dies, line=2)
 
 
+def test_a_rank_that_dies_beside_old_torch():
+    script = ["allreduce f32 sum 1009", f"x100000 {LARGE['allreduce']}"]
+    for kinds in ["horon", "old-torch"], ["old-torch", "horon", "old-torch"]:
+        for dies in 0, 1:
+            assert_ends(kinds, script, dies, kill=dies, line=2)
+
+
 def test_what_gloo_knows_nothing_of_is_refused():
     """And leaves the job as it was."""
     script = ["barrier", "named", "set", "join", "allreduce i32 sum 1009"]
@@ -207,4 +239,4 @@ def test_an_era_that_the_others_are_not_of():
 try:
     tap.run(dict(vars()))
 finally:
-    ranks.TORCH.end()
+    ranks.end_torches()

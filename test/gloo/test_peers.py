@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What horon's ranks are measured by: Gloo of 2022 and torch's give the same bits, those of no
-other operation, and a rank of theirs that dies ends the others."""
+"""What horon's ranks are measured by: Gloo of 2022 and torch's, old and new, give the same bits,
+those of no other operation, and a rank of theirs that dies ends the others."""
 
 import pathlib
 import sys
@@ -31,6 +31,12 @@ def test_gloo_and_torch_give_the_same_bits():
         assert len(script) > 80, len(script)
         found = [ranks.results([kind] * size, script) for kind in ("gloo", "torch")]
         assert found[0] == found[1], ranks.difference(*found, script)
+
+
+def test_gloo_and_old_torch_give_the_same_bits():
+    size = 3
+    found = [ranks.results([kind] * size, common(size)) for kind in ("gloo", "old-torch")]
+    assert found[0] == found[1], ranks.difference(*found, common(size))
 
 
 def test_messages_of_gloo_and_torch_are_the_same():
@@ -82,4 +88,4 @@ def test_a_rank_that_dies_ends_those_that_send_to_it():
 try:
     tap.run(dict(vars()))
 finally:
-    ranks.TORCH.end()
+    ranks.end_torches()

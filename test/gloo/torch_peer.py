@@ -3,10 +3,10 @@
 which takes longer than all that they do.
 
 At "start RANK SIZE STORE SCRIPT OUT LIMIT" it starts such a rank, whose operations may take so many
-seconds; says "started OUT PID", and once that
-has ended "ended OUT STATUS". STORE is c10d-file:PATH or tcp://HOST:PORT. A rank does the steps of
-the script as script.h says and tells OUT what came out. Then it holds its connections, until "end
-OUT" comes. SCRIPT_LIBRARY names script.c, as a library."""
+seconds; says "started OUT PID", and once that has ended "ended OUT STATUS". STORE is c10d-file:PATH
+or tcp://HOST:PORT, or the same by variables: env://HOST:PORT. A rank does the steps of the script
+as script.h says and tells OUT what came out. Then it holds its connections, until "end OUT" comes.
+SCRIPT_LIBRARY names script.c, as a library."""
 
 import contextlib
 import ctypes
@@ -199,6 +199,9 @@ def follow(rank, lines, out):
 def take_part(rank, size, store, script, out_path, limit_s, end):
     """@return the status of a rank; holds its connections until @p end, a descriptor, ends"""
     method = store.replace("c10d-file:", "file://")
+    if store.startswith("env://"):
+        method = "env://"
+        os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = store[len(method) :].split(":")
     with open(script) as lines, open(out_path, "w") as out:
         place = {"rank": rank, "world_size": size, "timeout": datetime.timedelta(seconds=limit_s)}
         try:
