@@ -119,6 +119,14 @@ static horon_status_t connect_all(struct mesh *mesh, struct horon_error *error)
 /* One line about those that lack. */
 static void name_missing(const struct mesh *mesh, char *text, size_t text_bytes)
 {
+    bool lazy = false;
+    for (int i = 0; i < mesh->options->size; i++)
+        lazy = lazy || (mesh->pairs.items[i].state == HORON_GLOO_PAIR_WAITING &&
+                        mesh->pairs.items[i].peer.no_ids);
+    if (lazy)
+        horon_text_add(text, text_bytes, "; ",
+                       "torch's ranks with TORCH_GLOO_LAZY_INIT connect with those only that they "
+                       "need, so unset it there");
     for (int i = 0; i < mesh->options->size; i++) {
         const struct horon_gloo_pair *pair = &mesh->pairs.items[i];
         char at[HORON_ADDRESS_TEXT_BYTES];

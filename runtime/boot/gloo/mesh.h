@@ -25,9 +25,10 @@ struct horon_gloo_mesh_options {
  * Publishes where this rank listens, and connects with each other rank: with those that publish a
  * greater address it waits for them to come, as Gloo does. Gloo's ranks connect in ascending order
  * and wait for each; here all goes on side by side. A rank of Gloo that connects lazily comes when
- * it first needs this one. Connections of strangers are closed with a warning. A
- * rank that is connected with all others may have done what it had to, and left: one that closes is
- * lost only if another one does not come soon.
+ * it first needs this one, which may be never: the timeout says what to unset. Connections of
+ * strangers are closed with a warning. A rank that is connected with all others may have done what
+ * it had to, and left: one that closes is lost only if another one does not come soon. In era 1,
+ * where a stranger may have closed, it is lost if it does not come again once all have published.
  *
  * Under the store's prefix it sets "<rank>", in era 1 before that "rank_<rank>", and reads "<i>" of
  * all others. If one of them has published as another era does already, it sets nothing.

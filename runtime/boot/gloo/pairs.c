@@ -21,6 +21,10 @@
 
 /* How long one that was connected and closed is taken for one that has all others, and has left. */
 #define LEFT_MS 1000
+/* In era 1, how long one that closed may take to come if that was a stranger. When all have
+ * published each of Gloo's ranks connects with the next as soon as it is connected with the one
+ * before. */
+#define COME_AGAIN_MS 3000
 /* Guests there may be besides the ranks, which say at once which they are. */
 #define STRANGERS_MAX 64
 
@@ -236,6 +240,23 @@ static bool may_come(const struct horon_gloo_pair *pair)
            (pair->state != HORON_GLOO_PAIR_DONE || pair->came);
 }
 
+/* A connection that was there has closed. In era 1 it may have been a stranger's. A rank that has
+ * done all that it had to may have left; what it sent lies in the socket. */
+static void closed(struct horon_gloo_pairs *pairs, int rank)
+{
+    struct horon_gloo_pair *pair = &pairs->items[rank];
+    const bool perhaps = pair->came && by_port(pairs);
+    if (perhaps) {
+        refuse(pairs, &pair->fd, &pair->from, "closed at once");
+        pair->state = HORON_GLOO_PAIR_WAITING;
+    }
+    pair->closed = !perhaps || comes_from_there(pair, &pair->from);
+    if (!pair->closed)
+        return;
+    if (pairs->closed_ns == 0)
+        pairs->closed_ns = horon_clock_ns();
+}
+
 /* A connection is that of @p rank, as far as can be told. */
 static void arrived(struct horon_gloo_pairs *pairs, int rank, int *fd,
                     const struct horon_address *from)
@@ -262,6 +283,8 @@ static void arrived(struct horon_gloo_pairs *pairs, int rank, int *fd,
     *fd = -1;
     if (pair->state != HORON_GLOO_PAIR_LOOKING)
         pair->state = HORON_GLOO_PAIR_DONE;
+    if (by_port(pairs) && is_closed(pair->fd))
+        closed(pairs, rank);
 }
 
 horon_status_t horon_gloo_pairs_found(struct horon_gloo_pairs *pairs, int rank,
@@ -354,34 +377,42 @@ static bool hear_guest(struct horon_gloo_pairs *pairs, int i)
     return false;
 }
 
-/* A connection that was there has closed. In era 1 it may have been a stranger's. A rank that has
- * done all that it had to may have left; what it sent lies in the socket. */
-static void closed(struct horon_gloo_pairs *pairs, int rank)
+/* @return the first rank that has closed and not come again; -1: none has */
+static int first_closed(const struct horon_gloo_pairs *pairs)
 {
-    struct horon_gloo_pair *pair = &pairs->items[rank];
-    if (pair->came && by_port(pairs)) {
-        refuse(pairs, &pair->fd, &pair->from, "closed at once");
-        pair->state = HORON_GLOO_PAIR_WAITING;
-        return;
+    for (int i = 0; i < pairs->options->size; i++)
+        if (pairs->items[i].closed)
+            return i;
+    return -1;
+}
+
+/* @return how long the others may take once one has closed; @p now_ns is when this looks */
+static int64_t patience_ms(struct horon_gloo_pairs *pairs, uint64_t now_ns)
+{
+    bool perhaps = false, all = true;
+    for (int i = 0; i < pairs->options->size; i++) {
+        const struct horon_gloo_pair *pair = &pairs->items[i];
+        perhaps = perhaps || (pair->closed && pair->state == HORON_GLOO_PAIR_WAITING);
+        all = all && pair->state != HORON_GLOO_PAIR_LOOKING;
     }
-    pair->closed = true;
-    if (pairs->closed_ns == 0)
-        pairs->closed_ns = horon_clock_ns();
+    if (perhaps && !all)
+        pairs->closed_ns = now_ns;
+    return perhaps ? COME_AGAIN_MS : LEFT_MS;
 }
 
 /* It closed, and the others are not there: it has not left, but failed. */
-static horon_status_t look_at_closed(const struct horon_gloo_pairs *pairs,
-                                     struct horon_error *error)
+static horon_status_t look_at_closed(struct horon_gloo_pairs *pairs, struct horon_error *error)
 {
     char text[HORON_ADDRESS_TEXT_BYTES];
-    int rank = 0;
-    if (pairs->closed_ns == 0 || horon_gloo_pairs_done(pairs) ||
-        horon_clock_ns() < horon_clock_deadline(pairs->closed_ns, LEFT_MS))
+    const uint64_t now_ns = horon_clock_ns();
+    const int rank = first_closed(pairs);
+    if (rank < 0)
+        pairs->closed_ns = 0; /* or it came once more */
+    if (rank < 0 || horon_gloo_pairs_done(pairs))
         return HORON_OK;
-    while (rank < pairs->options->size && !pairs->items[rank].closed)
-        rank++;
-    if (rank == pairs->options->size)
-        return HORON_OK; /* it came once more */
+    const int64_t ms = patience_ms(pairs, now_ns);
+    if (now_ns < horon_clock_deadline(pairs->closed_ns, ms))
+        return HORON_OK;
     const struct horon_gloo_pair *pair = &pairs->items[rank];
     horon_error_set(error, HORON_ERR_PEER_LOST,
                     "rank %d closed the connection with %s before all ranks were connected: its "

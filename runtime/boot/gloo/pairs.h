@@ -18,7 +18,7 @@ struct horon_gloo_pair {
     int fd;                      /* -1: none yet */
     struct horon_address from;   /* where it came from, if it came */
     bool came;                   /* else this rank connected */
-    bool closed;                 /* by the other side */
+    bool closed;                 /* by the other side; WAITING, if it may have been a stranger */
     int poll_at;                 /* among polls; -1: not there */
 };
 
@@ -40,7 +40,7 @@ struct horon_gloo_pairs {
     int guest_count, guests_max;
     struct horon_gloo_guest *guests;
     struct pollfd *polls;
-    uint64_t closed_ns; /* when the first that was there closed; 0: none has */
+    uint64_t closed_ns; /* when the first that was there closed, or, in era 1, all had published */
     int refused;        /* strangers */
     struct horon_address refused_last;
 };

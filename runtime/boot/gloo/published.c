@@ -116,8 +116,9 @@ static bool read_rank(const void *bytes, size_t count, int size, int rank,
         return false;
     horon_gloo_address_read(&in, &peer_out->address);
     peer_out->sequence = rank;
-    if (in.ok && in.used == in.limit)
-        return true; /* without ids: ranks write their own */
+    peer_out->no_ids = in.ok && in.used == in.limit;
+    if (peer_out->no_ids)
+        return true; /* ranks write their own */
     for (int i = 0; i < size; i++) {
         const int64_t id = (int64_t)horon_read_u64(&in);
         if (i == rank)

@@ -37,6 +37,7 @@ struct horon_gloo_address {
 struct horon_gloo_peer {
     struct horon_gloo_address address; /* E1: of its listener for the rank that reads */
     int64_t sequence; /* E3: what the rank that reads writes when it connects there */
+    bool no_ids;      /* E3: as a rank publishes that may connect only once it needs another */
 };
 
 void horon_gloo_address_write(struct horon_writer *out, const struct horon_gloo_address *address);

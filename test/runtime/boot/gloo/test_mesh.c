@@ -207,6 +207,16 @@ static int connect_to(const struct horon_address *address)
     return fd;
 }
 
+static int connect_from(const char *host, const struct horon_address *address)
+{
+    struct horon_address from;
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(horon_address_parse(host, 0, &from));
+    assert_int_equal(bind(fd, &from.any, from.bytes), 0);
+    assert_int_equal(connect(fd, &address->any, address->bytes), 0);
+    return fd;
+}
+
 static void test_mesh_strangers_keep_nobody_waiting(void **state)
 {
     enum { SILENT = 80 }; /* more than may wait */
@@ -248,16 +258,12 @@ static void test_mesh_of_era_1_prefers_the_host_that_was_published(void **state)
 {
     struct world *world = *state;
     struct rank here;
-    struct horon_address from;
     start(world, &here, HORON_GLOO_ERA_1, 0, 3);
     go(&here);
     const struct horon_gloo_peer peer = published(world, HORON_GLOO_ERA_1, 3, 0, 1);
     int stranger = connect_to(&peer.address.at); /* from 127.0.0.1 */
     publish(world, HORON_GLOO_ERA_1, 3, 1, "127.9.9.9", 9);
-    int real = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_true(horon_address_parse("127.9.9.9", 0, &from));
-    assert_int_equal(bind(real, &from.any, from.bytes), 0);
-    assert_int_equal(connect(real, &peer.address.at.any, peer.address.at.bytes), 0);
+    int real = connect_from("127.9.9.9", &peer.address.at);
     char heard[2];
     assert_int_equal(recv(stranger, heard, 2, 0), 0); /* it was displaced, in whatever order */
     const struct horon_gloo_peer other = published(world, HORON_GLOO_ERA_1, 3, 0, 2);
@@ -302,6 +308,29 @@ static void test_mesh_a_rank_that_does_not_come_is_named(void **state)
     }
 }
 
+/* As a rank of torch's that connects lazily publishes: its address, and no ids. */
+static void test_mesh_a_rank_that_is_lazy_is_told(void **state)
+{
+    struct world *world = *state;
+    struct rank here;
+    uint8_t bytes[512];
+    struct horon_gloo_address there = {.sequence = HORON_GLOO_NO_SEQUENCE};
+    struct horon_writer out = horon_writer_over(bytes, sizeof bytes);
+    assert_true(horon_address_parse("127.9.9.9", 9, &there.at));
+    horon_write_u64(&out, 0);
+    horon_write_u64(&out, HORON_GLOO_ADDRESS_BYTES);
+    horon_gloo_address_write(&out, &there);
+    assert_int_equal(
+        horon_gloo_store_set(world->others, "1", bytes, out.used, &no_limit, &world->error),
+        HORON_OK);
+    start(world, &here, HORON_GLOO_ERA_3, 0, 2);
+    here.options.timeout_ms = 30;
+    go(&here);
+    join(&here);
+    expect_failure(&here, HORON_ERR_TIMEOUT, "TORCH_GLOO_LAZY_INIT");
+    expect_failure(&here, HORON_ERR_TIMEOUT, "there; rank 1 at 127.9.9.9:9 has not connected");
+}
+
 static void test_mesh_an_address_that_is_left_from_before_is_told(void **state)
 {
     struct world *world = *state;
@@ -337,6 +366,27 @@ static void test_mesh_a_rank_that_closes_is_named(void **state)
     join(&here);
     expect_failure(&here, HORON_ERR_PEER_LOST, "rank 2 closed the connection");
     expect_failure(&here, HORON_ERR_PEER_LOST, "; rank 1 has published nothing");
+}
+
+/* In era 1 a stranger may have closed, until it is too late for the rank itself. */
+static void test_mesh_of_era_1_a_rank_that_closes_is_named(void **state)
+{
+    struct world *world = *state;
+    struct rank here;
+    start(world, &here, HORON_GLOO_ERA_1, 0, 3);
+    here.options.timeout_ms = -1;
+    go(&here);
+    publish(world, HORON_GLOO_ERA_1, 3, 1, "127.9.9.9", 9);
+    const struct horon_gloo_peer peer = published(world, HORON_GLOO_ERA_1, 3, 0, 1);
+    close(connect_from("127.9.9.9", &peer.address.at));
+    int again = connect_from("127.9.9.9", &peer.address.at);
+    const struct horon_gloo_peer other = published(world, HORON_GLOO_ERA_1, 3, 0, 2);
+    close(connect_from("127.9.9.9", &other.address.at));
+    publish(world, HORON_GLOO_ERA_1, 3, 2, "127.9.9.9", 10);
+    join(&here);
+    close(again);
+    expect_failure(&here, HORON_ERR_PEER_LOST, "rank 2 closed the connection with 127.9.9.9:10 ");
+    assert_int_equal(here.error.blame.rank, 2);
 }
 
 /* The socket of one that has left ends, and with it what needs that rank. */
@@ -432,8 +482,10 @@ int main(void)
         IN_WORLD(test_mesh_strangers_keep_nobody_waiting),
         IN_WORLD(test_mesh_of_era_1_prefers_the_host_that_was_published),
         IN_WORLD(test_mesh_a_rank_that_does_not_come_is_named),
+        IN_WORLD(test_mesh_a_rank_that_is_lazy_is_told),
         IN_WORLD(test_mesh_an_address_that_is_left_from_before_is_told),
         IN_WORLD(test_mesh_a_rank_that_closes_is_named),
+        IN_WORLD(test_mesh_of_era_1_a_rank_that_closes_is_named),
         IN_WORLD(test_mesh_a_rank_may_have_left),
         IN_WORLD(test_mesh_nonsense_and_other_eras_are_refused),
         IN_WORLD(test_mesh_an_interrupted_wait_ends),
