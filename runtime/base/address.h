@@ -72,7 +72,8 @@ void horon_addresses_write(const struct horon_addresses *addresses, char *text, 
 bool horon_addresses_read(const char *text, struct horon_addresses *addresses);
 
 /**
- * All addresses of @p host, a name or a numeric address. Blocks: as long as the resolver does.
+ * All addresses of @p host, a name or a numeric address. Blocks: as long as the resolver does;
+ * resolve.h has a limit.
  * @return OK, at least one | ERR_CONFIG, the name is unknown
  */
 horon_status_t horon_addresses_resolve(const char *host, int port,

@@ -47,6 +47,9 @@ static horon_status_t open_store(struct horon_joining *j, struct horon_error *er
     const char *folder = j->id.folder;
     char process[sizeof j->mine.name + 32];
     snprintf(process, sizeof process, "process %d on %s", (int)getpid(), j->mine.name);
+    const struct horon_resolve_limit resolve = {.deadline_ns = j->deadline_ns,
+                                                .interrupted = j->caller->interrupted,
+                                                .arg = j->caller->interrupted_arg};
     struct horon_store_options options = {.self = j->self,
                                           .address = j->id.store,
                                           .port_scan = j->id.port_scan,
@@ -57,6 +60,7 @@ static horon_status_t open_store(struct horon_joining *j, struct horon_error *er
                                           .process = process,
                                           .interfaces = j->config->interfaces,
                                           .port_range = j->config->port_range,
+                                          .resolve = &resolve,
                                           .wrap = j->caller->wrap};
     /* it knows of no generation; settings are compared by name and value once profiles are here */
     options.self.hello = horon_hello_of(HORON_ROLE_STORE, j->id.rank, j->id.size);

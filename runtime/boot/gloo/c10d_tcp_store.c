@@ -213,7 +213,7 @@ horon_status_t horon_gloo_c10d_tcp_store_open(const char *at,
     if (!horon_address_cut(at, strlen(at), host, &port))
         return horon_error_set(error, HORON_ERR_CONFIG, "the Gloo store tcp://%s is no HOST:PORT",
                                at);
-    horon_status_t status = horon_addresses_resolve(host, port, &all, error);
+    horon_status_t status = horon_gloo_resolve(host, port, &options->wait, &all, error);
     if (status != HORON_OK)
         return status;
     struct tcp_store *store = horon_zalloc(1, sizeof *store);

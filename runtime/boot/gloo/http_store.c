@@ -183,7 +183,7 @@ horon_status_t horon_gloo_http_store_open(const char *at,
     store->base.ops = &ops;
     store->fds = options->fds;
     horon_text_add(store->host, sizeof store->host, "", "%.*s", (int)bytes, at);
-    horon_status_t status = horon_addresses_resolve(host, port, &store->at, error);
+    horon_status_t status = horon_gloo_resolve(host, port, &options->wait, &store->at, error);
     if (status == HORON_OK)
         status = horon_gloo_store_nest(&store->base, scope, error);
     if (status == HORON_OK)

@@ -39,3 +39,11 @@ horon_status_t horon_gloo_wait_for(const struct horon_gloo_wait *wait, struct po
             return HORON_AGAIN;
     }
 }
+
+horon_status_t horon_gloo_resolve(const char *host, int port, const struct horon_gloo_wait *wait,
+                                  struct horon_addresses *addresses, struct horon_error *error)
+{
+    const struct horon_resolve_limit limit = {
+        .deadline_ns = wait->deadline_ns, .interrupted = wait->interrupted, .arg = wait->arg};
+    return horon_addresses_resolve_within(host, port, &limit, addresses, error);
+}

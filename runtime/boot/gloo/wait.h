@@ -3,6 +3,7 @@
 #ifndef HORON_BOOT_GLOO_WAIT_H
 #define HORON_BOOT_GLOO_WAIT_H
 
+#include "resolve.h"
 #include "status.h"
 
 #include <poll.h>
@@ -25,5 +26,10 @@ struct horon_gloo_wait {
  */
 horon_status_t horon_gloo_wait_for(const struct horon_gloo_wait *wait, struct pollfd *fds,
                                    size_t count, int pause_ms, struct horon_error *error);
+
+/** As horon_addresses_resolve(), for a call that blocks. @return as that | ERR_TIMEOUT |
+ * ERR_CANCELLED */
+horon_status_t horon_gloo_resolve(const char *host, int port, const struct horon_gloo_wait *wait,
+                                  struct horon_addresses *addresses, struct horon_error *error);
 
 #endif

@@ -414,8 +414,8 @@ static horon_status_t look(struct horon_store *store, struct horon_error *error)
         move(store, CLIENT_LOOKING);
     }
     memcpy(store->found, addresses, sizeof store->found);
-    status =
-        horon_store_place_find(&store->place, addresses, store->options.self.key->given, 0, error);
+    status = horon_store_place_find(&store->place, addresses, store->options.self.key->given, 0,
+                                    NULL, error);
     return status == HORON_OK ? seek(store, error) : status;
 }
 
@@ -457,7 +457,7 @@ static horon_status_t start(struct horon_store *store, struct horon_error *error
         in_file ? horon_store_place_here(place, options->self.key->given, options->interfaces,
                                          options->port_range, error)
                 : horon_store_place_find(place, options->address, options->self.key->given,
-                                         options->port_scan, error);
+                                         options->port_scan, options->resolve, error);
     if (status == HORON_OK && place->unusable[0])
         HORON_LOG_DEBUG(options->self.log, "addresses of the store are passed over: %s",
                         place->unusable);

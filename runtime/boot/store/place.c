@@ -62,21 +62,26 @@ static void add_listen(struct horon_store_place *place, const struct item *item,
     assert(place->listen.count > 0);
 }
 
-static void take_item(struct horon_store_place *place, struct item *item, bool key_given,
-                      bool derived)
+/* @return OK, also if it is passed over | ERR_TIMEOUT, ERR_CANCELLED */
+static horon_status_t take_item(struct horon_store_place *place, struct item *item, bool key_given,
+                                bool derived, const struct horon_resolve_limit *limit,
+                                struct horon_error *why)
 {
     struct horon_error error = {0};
     horon_status_t status =
-        horon_addresses_resolve(item->host, item->port, &item->addresses, &error);
+        horon_addresses_resolve_within(item->host, item->port, limit, &item->addresses, &error);
+    if (status == HORON_ERR_TIMEOUT || status == HORON_ERR_CANCELLED)
+        return horon_error_set(why, status, "%s", error.text);
     if (status == HORON_OK && !key_given)
         status = retreat_to_loopback(item, &error);
     if (status != HORON_OK) {
         horon_text_add(place->unusable, sizeof place->unusable, "; ", "%s:%d: %s", item->host,
                        item->port, error.text);
-        return;
+        return HORON_OK;
     }
     add_all(&place->addresses, &item->addresses);
     add_listen(place, item, derived);
+    return HORON_OK;
 }
 
 /* The next ports at all addresses, as many as there is room for. */
@@ -96,8 +101,11 @@ static void add_ports(struct horon_store_place *place, int port_scan)
 }
 
 horon_status_t horon_store_place_find(struct horon_store_place *place, const char *text,
-                                      bool key_given, int port_scan, struct horon_error *error)
+                                      bool key_given, int port_scan,
+                                      const struct horon_resolve_limit *limit,
+                                      struct horon_error *error)
 {
+    horon_status_t status = HORON_OK;
     memset(place, 0, sizeof *place);
     for (const char *at = text;; at++) {
         struct item item;
@@ -109,7 +117,9 @@ horon_status_t horon_store_place_find(struct horon_store_place *place, const cha
                                    "the store '%s' is not tcp://HOST:PORT with a port of 1-65535, "
                                    "nor a list tcp://HOST:PORT,HOST:PORT of its addresses",
                                    text);
-        take_item(place, &item, key_given, port_scan > 0);
+        status = take_item(place, &item, key_given, port_scan > 0, limit, error);
+        if (status != HORON_OK)
+            return status;
         at += bytes;
         if (!*at)
             break;

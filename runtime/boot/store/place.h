@@ -3,7 +3,7 @@
 #ifndef HORON_BOOT_STORE_PLACE_H
 #define HORON_BOOT_STORE_PLACE_H
 
-#include "address.h"
+#include "resolve.h"
 #include "status.h"
 
 struct horon_store_place {
@@ -22,11 +22,13 @@ struct horon_store_place {
  * @param port_scan not 0: rank 0 must serve, wherever the address leads, at the port or one of so
  *        many next ones, at all of which the others look for it
  * @return OK, one address at least can be tried | ERR_CONFIG, no such form, or none can be: no such
- *         name, or not safe without a key
- * Blocks: as long as the resolver of names does.
+ *         name, or not safe without a key | ERR_TIMEOUT, ERR_CANCELLED, by the limit
+ * Blocks: as long as the resolver of names does, up to the limit; NULL: none.
  */
 horon_status_t horon_store_place_find(struct horon_store_place *place, const char *text,
-                                      bool key_given, int port_scan, struct horon_error *error);
+                                      bool key_given, int port_scan,
+                                      const struct horon_resolve_limit *limit,
+                                      struct horon_error *error);
 
 /**
  * Rank 0 serves at this machine's addresses, and nobody knows yet where.

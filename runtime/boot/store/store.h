@@ -33,6 +33,9 @@ struct horon_store_options {
     const char *process; /* this one, for texts of others; as long as the call; NULL: nameless */
     /* Where rank 0 serves for file:DIR: the rows INTERFACES and PORT_RANGE; as long as the call */
     const char *interfaces, *port_range;
+    /* How long the host of `address` is looked up; NULL: as the resolver likes; as long as the call
+     */
+    const struct horon_resolve_limit *resolve;
     horon_link_wrap_fn_t wrap; /* NULL, or wraps the link of each session, at both ends */
 };
 

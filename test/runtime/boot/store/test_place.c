@@ -21,7 +21,7 @@ static struct horon_error error;
 static horon_status_t find(const char *text, bool key_given)
 {
     error = (struct horon_error){0};
-    return horon_store_place_find(&place, text, key_given, 0, &error);
+    return horon_store_place_find(&place, text, key_given, 0, NULL, &error);
 }
 
 /* @param all "ADDRESS:PORT ADDRESS:PORT ..." */
@@ -135,8 +135,9 @@ static void test_store_place_is_bound_at_the_first_port_of_this_machine(void **s
 static void test_store_place_that_was_derived_is_bound_everywhere(void **state)
 {
     (void)state;
-    assert_int_equal(horon_store_place_find(&place, "tcp://" ELSEWHERE ":4000", true, 2, &error),
-                     HORON_OK);
+    assert_int_equal(
+        horon_store_place_find(&place, "tcp://" ELSEWHERE ":4000", true, 2, NULL, &error),
+        HORON_OK);
     expect_listen("0.0.0.0:0 [::]:0");
     assert_int_equal(place.port, 4000);
     assert_int_equal(place.port_last, 4002);
