@@ -258,6 +258,11 @@ static void begin_is_late(struct horon_joining *j, struct horon_error *why)
 {
     j->others_failed = true;
     horon_error_set(why, HORON_ERR_TIMEOUT, "%s", j->awaited.text);
+    if (j->id.left_out > 0)
+        horon_text_add(why->text, sizeof why->text, "; ",
+                       "HORON_RANKS leaves out %d that were started with these: they must begin "
+                       "it, too",
+                       j->id.left_out);
 }
 
 /* The last thing that may fail: all ranks are here, and want the same. A rank that fails or dies

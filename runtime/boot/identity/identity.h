@@ -26,6 +26,7 @@ typedef char *(*horon_environment_fn)(const char *name);
 
 struct horon_identity {
     int rank, size;
+    int left_out;               /* started with this one, but not of the job: the row RANKS */
     int local_rank, local_size; /* what the launcher says; -1: nothing. A hint, nothing more */
     /* tcp://HOST:PORT, or several, or file:DIR; "" in a world of one, and where a space tells it */
     char store[HORON_CONFIG_TEXT_BYTES];

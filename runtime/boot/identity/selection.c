@@ -26,6 +26,7 @@ static void take(struct horon_identity *identity, const int *places, int count)
     const uint64_t mark = XXH3_64bits_withSeed(places, bytes, identity->job);
     identity->job = mark ? mark : 1;
     identity->rank = places[identity->rank];
+    identity->left_out = identity->size - count;
     identity->size = count;
     identity->local_rank = identity->local_size = -1;
     if (count == 1) { /* nobody to meet */

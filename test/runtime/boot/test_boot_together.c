@@ -192,6 +192,23 @@ static void test_boot_together_has_the_limit_of_joining(void **state)
     assert_non_null(strstr(world.ranks[0].error.text, "rank 2 ("));
 }
 
+/* They may have a job of their own, in which they begin it later. */
+static void test_boot_together_ranks_that_are_left_out_are_told(void **state)
+{
+    struct place place;
+    struct boots world;
+    (void)state;
+    begin(&place, &world);
+    boots_setting(&world, "START_TIMEOUT=1s");
+    boots_setting(&world, "RANKS=0-2");
+    for (int r = 0; r < RANKS; r++)
+        world.ranks[r].size = RANKS + 2;
+    world.prepare = wait_for_ever;
+    boots_join(&world);
+    boots_expect_all_fail(&world, HORON_ERR_TIMEOUT,
+                          DOING ": the library waits; HORON_RANKS leaves out 2 that");
+}
+
 static void test_boot_together_rank_that_stands_still_is_named(void **state)
 {
     struct place place;
@@ -227,6 +244,7 @@ int main(void)
         cmocka_unit_test(test_boot_together_failure_of_one_is_that_of_all),
         cmocka_unit_test(test_boot_together_rank_that_dies_is_named),
         cmocka_unit_test(test_boot_together_has_the_limit_of_joining),
+        cmocka_unit_test(test_boot_together_ranks_that_are_left_out_are_told),
         cmocka_unit_test(test_boot_together_rank_that_stands_still_is_named),
         cmocka_unit_test(test_boot_together_is_interrupted),
     };

@@ -27,6 +27,7 @@ static void expect(const char *ranks, int rank, int size, int place, int count)
     assert_int_equal(horon_identity_select(&id, ranks, &error), HORON_OK);
     assert_int_equal(id.rank, place);
     assert_int_equal(id.size, count);
+    assert_int_equal(id.left_out, size - count);
 }
 
 static void test_selection_numbers_ranks_by_their_places(void **state)
