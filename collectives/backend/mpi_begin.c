@@ -144,17 +144,11 @@ static horon_status_t check_launcher(const struct horon_mpi_wanted *wanted,
                            library->size == 1 ? "sees one" : "is not its library");
 }
 
-/* These calls any thread may make. */
 static horon_status_t see_level(struct horon_error *error)
 {
     struct horon_mpi_library *library = process.library;
-    int level = 0, main = 0;
-    library->mpi.query_thread(&level);
-    library->mpi.is_thread_main(&main);
-    library->level = HORON_MPI_SINGLE;
-    while (library->level < HORON_MPI_MULTIPLE &&
-           level >= library->family->levels[library->level + 1])
-        library->level++;
+    bool main = false;
+    library->level = horon_mpi_see_level(library, &main);
     if (library->level >= HORON_MPI_SERIALIZED || (main && !library->began))
         return HORON_OK;
     return horon_error_set(
@@ -164,16 +158,6 @@ static horon_status_t see_level(struct horon_error *error)
               "is gone: call MPI_Init() before"
             : "MPI was begun for calls of one thread, and another one makes this context: begin it "
               "with MPI_Init_thread(..., MPI_THREAD_MULTIPLE, ...)");
-}
-
-static horon_status_t see_world(struct horon_error *error)
-{
-    struct horon_mpi_library *library = process.library;
-    int code = library->mpi.comm_rank(library->world, &library->rank);
-    if (code == HORON_MPI_SUCCESS)
-        code = library->mpi.comm_size(library->world, &library->size);
-    return code == HORON_MPI_SUCCESS ? HORON_OK
-                                     : horon_mpi_failed(library, "MPI_Comm_rank", code, error);
 }
 
 /* ---- asked by one context after another; with the lock --------------------------------------- */
@@ -242,9 +226,11 @@ static horon_status_t look(const struct horon_mpi_wanted *wanted, struct horon_e
 /* It has begun: is it one for this context? */
 static horon_status_t see(const struct horon_mpi_wanted *wanted, struct horon_error *error)
 {
+    struct horon_mpi_library *library = process.library;
     horon_status_t status = see_level(error);
     if (status == HORON_OK && !process.usable)
-        status = see_world(error);
+        status =
+            horon_mpi_see_place(library, library->world, &library->rank, &library->size, error);
     return status == HORON_OK ? check_launcher(wanted, error) : status;
 }
 

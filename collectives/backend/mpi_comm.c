@@ -56,12 +56,7 @@ static horon_status_t check_group(const struct horon_mpi_comm *comm, int *ranks,
 
 static horon_status_t see_place(struct horon_mpi_comm *comm, struct horon_error *error)
 {
-    int code = comm->library->mpi.comm_rank(comm->handle, &comm->rank);
-    if (code == HORON_MPI_SUCCESS)
-        code = comm->library->mpi.comm_size(comm->handle, &comm->size);
-    return code == HORON_MPI_SUCCESS
-               ? HORON_OK
-               : horon_mpi_failed(comm->library, "MPI_Comm_rank", code, error);
+    return horon_mpi_see_place(comm->library, comm->handle, &comm->rank, &comm->size, error);
 }
 
 horon_status_t horon_mpi_comm_see(struct horon_mpi_comm *comm, const void *given, const char *file,
@@ -84,20 +79,18 @@ horon_status_t horon_mpi_comm_see(struct horon_mpi_comm *comm, const void *given
     return status;
 }
 
-/* These calls any thread may make. With a level below MULTIPLE other threads of the program might
- * be in a call; but only the main one may be, where it alone makes them, and that one is here. */
+/* With a level below MULTIPLE other threads of the program might be in a call; but only the main
+ * one may be, where it alone makes them, and that one is here. */
 static horon_status_t check_thread(const struct horon_mpi_library *library, bool serialized,
                                    struct horon_error *error)
 {
-    const int *levels = library->family->levels;
-    int level = 0, main = 0;
-    library->mpi.query_thread(&level);
-    library->mpi.is_thread_main(&main);
-    const bool may = level >= levels[HORON_MPI_MULTIPLE] ||
-                     (level >= levels[HORON_MPI_SERIALIZED] ? serialized : main);
+    bool main = false;
+    const int level = horon_mpi_see_level(library, &main);
+    const bool may =
+        level == HORON_MPI_MULTIPLE || (level == HORON_MPI_SERIALIZED ? serialized : main);
     return may ? HORON_OK
                : horon_error_set(error, HORON_ERR_UNSUPPORTED,
-                                 level >= levels[HORON_MPI_SERIALIZED]
+                                 level == HORON_MPI_SERIALIZED
                                      ? "it was begun for calls of one thread at a time: set "
                                        "HORON_MPI_SERIALIZED=1 if no other thread calls it now"
                                      : "it was begun for calls of one thread, and this is another");

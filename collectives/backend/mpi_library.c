@@ -357,6 +357,28 @@ horon_mpi_handle horon_mpi_op(const struct horon_mpi_library *library, horon_dty
     return is_mpis(dtype, redop) ? process.ops[redop] : process.own_ops[redop];
 }
 
+int horon_mpi_see_level(const struct horon_mpi_library *library, bool *main_out)
+{
+    const int *levels = library->family->levels;
+    int said = 0, main = 0, level = HORON_MPI_SINGLE;
+    library->mpi.query_thread(&said);
+    library->mpi.is_thread_main(&main);
+    while (level < HORON_MPI_MULTIPLE && said >= levels[level + 1])
+        level++;
+    *main_out = main;
+    return level;
+}
+
+horon_status_t horon_mpi_see_place(const struct horon_mpi_library *library, horon_mpi_handle comm,
+                                   int *rank_out, int *size_out, struct horon_error *error)
+{
+    int code = library->mpi.comm_rank(comm, rank_out);
+    if (code == HORON_MPI_SUCCESS)
+        code = library->mpi.comm_size(comm, size_out);
+    return code == HORON_MPI_SUCCESS ? HORON_OK
+                                     : horon_mpi_failed(library, "MPI_Comm_rank", code, error);
+}
+
 horon_status_t horon_mpi_failed(const struct horon_mpi_library *library, const char *call, int code,
                                 struct horon_error *error)
 {

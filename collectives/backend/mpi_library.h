@@ -129,6 +129,14 @@ horon_mpi_handle horon_mpi_type(const struct horon_mpi_library *library, horon_d
 horon_mpi_handle horon_mpi_op(const struct horon_mpi_library *library, horon_dtype_t dtype,
                               horon_redop_t redop);
 
+/** Which calls it takes, once it has begun. These questions any thread may ask.
+ * @param main_out is the calling thread the one that began it?
+ * @return HORON_MPI_SINGLE and so on */
+int horon_mpi_see_level(const struct horon_mpi_library *library, bool *main_out);
+/** This process's place in a communicator. @return OK | ERR_SYSTEM */
+horon_status_t horon_mpi_see_place(const struct horon_mpi_library *library, horon_mpi_handle comm,
+                                   int *rank_out, int *size_out, struct horon_error *error);
+
 /** What a call that failed has to say. */
 horon_status_t horon_mpi_failed(const struct horon_mpi_library *library, const char *call, int code,
                                 struct horon_error *error);
