@@ -6,6 +6,7 @@
 #include "context_state.h"
 
 #include "alloc.h"
+#include "backend/mpi_begin.h"
 #include "boot/gloo/job.h"
 #include "clock.h"
 #include "deaths.h"
@@ -119,11 +120,19 @@ static void request_ended(struct horon_request *request)
 
 /* For the launcher, which would take this rank for the cause. In a job of some of its ranks these
  * have other numbers, and the launcher is told nothing. */
-static void job_failed(void *arg, const struct horon_error *why)
+static void tell_launcher(const struct horon_context *ctx, const struct horon_error *why)
 {
-    const struct horon_context *ctx = arg;
     if (!ctx->config.ranks[0] && !ctx->of_communicator)
         horon_failure_file_write(ctx->config.failure_file, why);
+}
+
+/* MPI's world may miss a rank then, whatever carried the job's operations; but not where a rank
+ * left that another one waits for. */
+static void job_failed(void *arg, const struct horon_error *why)
+{
+    if (why->blame.cause != HORON_CAUSE_LEFT)
+        horon_mpi_doubt();
+    tell_launcher(arg, why);
 }
 
 /* ---- birth ---------------------------------------------------------------------------------- */
@@ -377,6 +386,7 @@ static void post_failure(void *context, horon_status_t status, const char *why)
     const struct horon_topology *topology = &ctx->boot.topology;
     struct horon_error error;
     see_host(ctx);
+    horon_mpi_doubt(); /* as the others do, whose job fails */
     horon_error_set(&error, status, "rank %d (%s) could not create its context: %.800s",
                     topology->rank, topology->host_name[topology->host_of[topology->rank]],
                     why[0] ? why : horon_status_text(status));
@@ -509,7 +519,7 @@ horon_status_t horon_context_create_wrapped(const horon_options_t *given, horon_
     if (status != HORON_OK) {
         if (!error->text[0])
             horon_error_set(error, status, "no memory for a context");
-        job_failed(ctx, error);
+        tell_launcher(ctx, error);
         unref(ctx);
         return status;
     }

@@ -3,8 +3,6 @@
  */
 #include "backend/backends.h"
 
-#include "backend/mpi_begin.h"
-
 #include <stdio.h>
 #include <string.h>
 
@@ -191,8 +189,6 @@ void horon_backends_close(struct horon_backends *backends, bool in_peace)
 {
     for (size_t i = 0; i < backends->count; i++)
         backends->tables[i]->close(backends->contexts[i], in_peace);
-    if (!in_peace)
-        horon_mpi_doubt();
     *backends = (struct horon_backends){0};
 }
 

@@ -71,8 +71,8 @@ void horon_mpi_end(bool stays, bool closed);
  * have come to their end. */
 void horon_mpi_end_with_process(void);
 
-/** A job of this process has failed: a rank of the world may be gone, and so it stays. Thread: any.
- * Blocks: no. */
+/** A job of this process has failed, with MPI among its backends or without: a rank of the world
+ * may be gone, and so it stays. Thread: any. Blocks: no. */
 void horon_mpi_doubt(void);
 /** Has one, or is what was given up in MPI's hands? Then a call that needs all ranks of the world
  * might wait for ever, or end the process. Thread: any. Blocks: no. */
