@@ -27,20 +27,52 @@
 /* What boot/identity calls a launcher that is one family's own. Any MPI may have the standard's. */
 static const char of_open_mpi[] = "Open MPI", of_mpich[] = "PMI";
 
-enum { NOT_BEGUN, UNDER_WAY, THROUGH }; /* by horon */
+enum begin { NOT_BEGUN, UNDER_WAY, THROUGH }; /* by horon */
+
+/* Whose it is. From the last two nothing leads back: no context gets it any more. */
+enum holder {
+    FREE,   /* nobody's */
+    ASKED,  /* `context` has asked for what horon begins, and takes it or gives it up; or another
+               one asks */
+    USED,   /* a context's, until its end */
+    LEFT,   /* given up while it began, which may last for ever */
+    CLOSED, /* given up with memory that is not ours, or a thread of ours, in its hands */
+    HOLDERS
+};
+
+/* What is known of the world's ranks; it only gets worse. */
+enum world {
+    WHOLE,   /* as far as anybody knows */
+    DOUBTED, /* a job has failed: one may be gone */
+    BROKEN   /* they might wait for ever in MPI_Finalize(), which is left out */
+};
 
 static struct {
     pthread_mutex_t lock; /* guards all of it but `begin`, and the loading of the library */
     struct horon_mpi_library *library; /* NULL: it is not loaded */
-    _Atomic int begin;                 /* ... of those above */
+    _Atomic int begin;                 /* of enum begin */
     int code;                          /* of MPI_Init_thread(), once it is through */
-    const void *context; /* that asked last for what horon has begun, and has not given it up */
-    bool left;           /* that one failed before it was through */
-    bool usable;         /* begun by somebody, and its handles are there */
-    bool used;           /* by a context that asked, and is not done */
-    bool stays, closed, failed;
+    enum holder holder;
+    const void *context; /* that asked last for what horon has begun; NULL: it has given it up */
+    enum world world;
     pid_t process; /* in which horon began it: a child of a fork does not end it */
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* The only function that changes it; asserts that the move is a legal one. */
+static void move(enum holder to)
+{
+    static const unsigned legal[HOLDERS] = {
+        [FREE] = 1u << ASKED | 1u << USED, /* the program's MPI is taken without asking */
+        [ASKED] = 1u << ASKED | 1u << FREE | 1u << USED | 1u << LEFT,
+        [USED] = 1u << FREE | 1u << CLOSED};
+    assert(legal[process.holder] & 1u << to);
+    process.holder = to;
+}
+
+static void lose(enum world to)
+{
+    process.world = to > process.world ? to : process.world;
+}
 
 /* Signals are for the program's threads. */
 int horon_mpi_start_thread(void *(*run)(void *arg), void *arg)
@@ -61,8 +93,8 @@ int horon_mpi_start_thread(void *(*run)(void *arg), void *arg)
 void horon_mpi_end_with_process(void)
 {
     const struct horon_mpi_library *library = process.library;
-    if (!library || !library->began || process.process != getpid() || process.used ||
-        process.stays || horon_mpi_has_ended(library))
+    if (!library || !library->began || process.process != getpid() || process.holder == USED ||
+        process.world == BROKEN || horon_mpi_has_ended(library))
         return;
     library->mpi.finalize();
 }
@@ -191,13 +223,13 @@ static horon_status_t look(const struct horon_mpi_wanted *wanted, struct horon_e
         return horon_error_set(error, HORON_ERR_UNSUPPORTED,
                                "MPI was begun in process %d, of which this one is a fork",
                                (int)process.process);
-    if (process.used)
+    if (process.holder == USED)
         return horon_error_set(error, HORON_ERR_UNSUPPORTED,
                                "another context of this process uses MPI, which serves one");
-    if (process.closed)
+    if (process.holder == CLOSED)
         return horon_error_set(error, HORON_ERR_UNSUPPORTED,
                                "what was given up is still in MPI's hands");
-    if (process.left)
+    if (process.holder == LEFT)
         return horon_error_set(error, HORON_ERR_UNSUPPORTED,
                                "MPI_Init_thread() was given up, with a context that did not join");
     horon_status_t status =
@@ -228,7 +260,7 @@ static horon_status_t see(const struct horon_mpi_wanted *wanted, struct horon_er
 {
     struct horon_mpi_library *library = process.library;
     horon_status_t status = see_level(error);
-    if (status == HORON_OK && !process.usable)
+    if (status == HORON_OK)
         status =
             horon_mpi_see_place(library, library->world, &library->rank, &library->size, error);
     return status == HORON_OK ? check_launcher(wanted, error) : status;
@@ -257,6 +289,7 @@ static horon_status_t start(const void *context, struct horon_error *error)
         atomic_store(&process.begin, NOT_BEGUN);
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, failed, "no thread that begins MPI");
     }
+    move(ASKED);
     process.context = context;
     return see_begin(error);
 }
@@ -265,12 +298,14 @@ static horon_status_t begin(const struct horon_mpi_wanted *wanted, const void *c
                             struct horon_error *error)
 {
     assert(context);
-    const bool is_asked_again = process.context == context && !process.used && !process.left;
+    const bool is_asked_again = process.holder == ASKED && process.context == context;
     horon_status_t status = is_asked_again ? see_begin(error) : look(wanted, error);
     if (!is_asked_again && status == HORON_IN_PROGRESS)
         return start(context, error);
-    if (status == HORON_OK && process.library->began)
+    if (status == HORON_OK && process.library->began) {
+        move(ASKED);
         process.context = context;
+    }
     return status == HORON_OK ? see(wanted, error) : status;
 }
 
@@ -291,16 +326,18 @@ bool horon_mpi_is_beginning(void)
 bool horon_mpi_give_up(const void *context)
 {
     struct horon_error ignored;
+    bool left_out = false;
     pthread_mutex_lock(&process.lock);
-    const bool is_its = process.context && process.context == context;
-    if (is_its) {
-        process.left = see_begin(&ignored) == HORON_IN_PROGRESS;
-        process.stays = true;
+    if (process.context && process.context == context) {
+        const bool is_under_way = see_begin(&ignored) == HORON_IN_PROGRESS;
+        left_out = is_under_way || process.library->began;
+        if (process.holder == ASKED)
+            move(is_under_way ? LEFT : FREE);
         process.context = NULL;
+        lose(BROKEN);
     }
-    const bool stays = is_its && (process.left || process.library->began);
     pthread_mutex_unlock(&process.lock);
-    return stays;
+    return left_out;
 }
 
 static horon_status_t take(const struct horon_mpi_wanted *wanted, struct horon_error *error)
@@ -311,9 +348,10 @@ static horon_status_t take(const struct horon_mpi_wanted *wanted, struct horon_e
                                "MPI has not begun, which it does while ranks join");
     if (status == HORON_OK)
         status = see(wanted, error);
-    if (status == HORON_OK && !process.usable)
+    if (status == HORON_OK)
         status = horon_mpi_make_handles(process.library, error);
-    process.usable |= status == HORON_OK; /* a context that is refused takes nothing from another */
+    if (status == HORON_OK)
+        move(USED);
     return status;
 }
 
@@ -323,7 +361,6 @@ horon_status_t horon_mpi_take(const struct horon_mpi_wanted *wanted,
 {
     pthread_mutex_lock(&process.lock);
     const horon_status_t status = take(wanted, error);
-    process.used |= status == HORON_OK;
     pthread_mutex_unlock(&process.lock);
     if (status == HORON_OK)
         *library_out = process.library;
@@ -352,29 +389,27 @@ horon_status_t horon_mpi_find(const char *file, const struct horon_mpi_library *
 void horon_mpi_end(bool stays, bool closed)
 {
     pthread_mutex_lock(&process.lock);
-    assert(process.used);
-    process.used = false;
+    assert(stays || !closed);
+    move(closed ? CLOSED : FREE);
     process.context = NULL;
-    process.stays |= stays;
-    process.closed |= closed;
-    if (!process.stays && !horon_mpi_has_ended(process.library)) {
+    if (stays)
+        lose(BROKEN);
+    if (process.world != BROKEN && !horon_mpi_has_ended(process.library))
         horon_mpi_free_handles(process.library);
-        process.usable = false;
-    }
     pthread_mutex_unlock(&process.lock);
 }
 
 void horon_mpi_doubt(void)
 {
     pthread_mutex_lock(&process.lock);
-    process.failed = true;
+    lose(DOUBTED);
     pthread_mutex_unlock(&process.lock);
 }
 
 bool horon_mpi_is_doubted(void)
 {
     pthread_mutex_lock(&process.lock);
-    const bool doubted = process.failed || process.left || process.stays || process.closed;
+    const bool doubted = process.world != WHOLE;
     pthread_mutex_unlock(&process.lock);
     return doubted;
 }

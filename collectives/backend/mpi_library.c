@@ -135,7 +135,7 @@ static_assert(sizeof call_rows / sizeof call_rows[0] ==
 static struct {
     struct horon_mpi_library library;
     char file[HORON_MPI_FILE_BYTES];
-    bool loaded;
+    bool loaded, has_handles; /* those that are made, in place of what stands in their rows */
     horon_mpi_handle types[HORON_DTYPE_COUNT];
     horon_mpi_handle ops[HORON_REDOP_COUNT], own_ops[HORON_REDOP_COUNT];
 } process;
@@ -318,6 +318,8 @@ horon_status_t horon_mpi_make_handles(const struct horon_mpi_library *library,
                                       struct horon_error *error)
 {
     assert(library == &process.library);
+    if (process.has_handles)
+        return HORON_OK;
     horon_status_t status = make_half(HORON_FLOAT16, error);
     if (status == HORON_OK)
         status = make_half(HORON_BFLOAT16, error);
@@ -328,6 +330,7 @@ horon_status_t horon_mpi_make_handles(const struct horon_mpi_library *library,
         if (code != HORON_MPI_SUCCESS)
             status = horon_mpi_failed(library, "MPI_Op_create", code, error);
     }
+    process.has_handles = status == HORON_OK;
     return status;
 }
 
@@ -336,11 +339,13 @@ void horon_mpi_free_handles(const struct horon_mpi_library *library)
 {
     const struct horon_mpi_calls *mpi = &library->mpi;
     assert(library == &process.library);
+    assert(process.has_handles);
     mpi->type_free(&process.types[HORON_FLOAT16]);
     mpi->type_free(&process.types[HORON_BFLOAT16]);
     for (int redop = 0; redop < HORON_REDOP_COUNT; redop++)
         if (combines[redop])
             mpi->op_free(&process.own_ops[redop]);
+    process.has_handles = false;
 }
 
 horon_mpi_handle horon_mpi_type(const struct horon_mpi_library *library, horon_dtype_t dtype)

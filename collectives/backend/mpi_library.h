@@ -119,7 +119,8 @@ horon_status_t horon_mpi_load(const char *file, const char *launcher,
 /** Has it ended? Then it must not be called any more. Thread: any. */
 bool horon_mpi_has_ended(const struct horon_mpi_library *library);
 
-/** Makes those of the handles below that are not MPI's, once it has begun; and frees them. */
+/** Makes those of the handles below that are not MPI's, once it has begun, unless they are there;
+ * and frees them. */
 horon_status_t horon_mpi_make_handles(const struct horon_mpi_library *library,
                                       struct horon_error *error);
 void horon_mpi_free_handles(const struct horon_mpi_library *library);
