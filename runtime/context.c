@@ -364,6 +364,8 @@ static void end(struct horon_context *ctx)
     HORON_LOG_DEBUG(&ctx->log, "leaving the job, with %u requests in flight",
                     (unsigned)(atomic_load(&ctx->posted) - atomic_load(&ctx->landed)));
     leave(ctx);
+    if (horon_mpi_ends_after(ctx))
+        horon_deaths_tell_mpi(ctx);
     tear_down(ctx);
     HORON_LOG_DEBUG(&ctx->log, "the context is closed");
 }

@@ -16,11 +16,15 @@
  */
 #include "deaths.h"
 
+#include "backend/mpi_begin.h"
+#include "backend/mpi_finalize.h"
 #include "clock.h"
 #include "context_state.h"
 #include "file.h"
+#include "reduce/reduce.h"
 
 #include <assert.h>
+#include <poll.h>
 #include <stdio.h>
 
 /* Between two looks for core files, and before the first one of an operation: a rank that dumps
@@ -112,17 +116,40 @@ void horon_deaths_report(struct horon_context *ctx)
 
 /* ---- core files ----------------------------------------------------------------------------- */
 
-/* The number is asked for once, through the pidfd, which no other process can have. The pidfd says,
- * too, when the process has ended, and another one may get its number. */
-static bool dumps_core(struct horon_local_peer *peer)
+/* Through the pidfd, which no other process can have.
+ * @return 0: it is of another pid namespace | -1: it has ended, or the file cannot be opened */
+static long number_of(const struct horon_local_peer *peer)
 {
     char path[64];
+    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", peer->pidfd);
+    return horon_file_read_number(path, "\nPid:\t");
+}
+
+/* The number is asked for once. The pidfd says, too, when the process has ended, and another one
+ * may get its number. */
+static bool dumps_core(struct horon_local_peer *peer)
+{
     if (peer->pid == 0) {
-        snprintf(path, sizeof path, "/proc/self/fdinfo/%d", peer->pidfd);
-        const long pid = horon_file_read_number(path, "\nPid:\t");
+        const long pid = number_of(peer);
         peer->pid = pid > 0 ? pid : 0; /* 0: the file could not be opened, which may pass */
     }
     return peer->pid > 0 && horon_file_says_dumping(peer->pid);
+}
+
+void horon_deaths_tell_mpi(const struct horon_context *ctx)
+{
+    pid_t peers[HORON_REDUCE_INPUTS_MAX];
+    const int count = ctx->host.shape.local_size;
+    assert(count <= HORON_REDUCE_INPUTS_MAX);
+    for (int i = 0; i < count; i++) {
+        const struct horon_local_peer *peer = &ctx->boot.local[i];
+        struct pollfd end = {.fd = peer->pidfd, .events = POLLIN};
+        const bool has_ended = poll(&end, 1, 0) == 1;
+        const long number = peer->pidfd >= 0 && !has_ended ? number_of(peer) : 0;
+        peers[i] = has_ended ? HORON_MPI_PEER_ENDED
+                             : (pid_t)(number > 0 ? number : HORON_MPI_PEER_UNKNOWN);
+    }
+    horon_mpi_know_peers(ctx, peers, count, &ctx->log);
 }
 
 /* @return has any process begun to write a core file? */

@@ -16,6 +16,8 @@ void horon_deaths_report(struct horon_context *ctx);
 /** With the token: looks for processes that write a core file, if it is time to. Thread: the
  * progress thread, whose it is when it looks. */
 void horon_deaths_look(struct horon_context *ctx);
+/** Tells MPI, which may end with the process, what it knows of those of this host. */
+void horon_deaths_tell_mpi(const struct horon_context *ctx);
 /** As horon_loop_sleep(), and looks in time; what is found ends the sleep. Thread: likewise,
  * without the token. */
 void horon_deaths_sleep(struct horon_context *ctx, int64_t timeout_ns);

@@ -13,6 +13,8 @@
  */
 #include "backend/mpi_begin.h"
 
+#include "alloc.h"
+#include "backend/mpi_finalize.h"
 #include "backend/mpi_open.h"
 
 #include <assert.h>
@@ -27,7 +29,7 @@
 /* What boot/identity calls a launcher that is one family's own. Any MPI may have the standard's. */
 static const char of_open_mpi[] = "Open MPI", of_mpich[] = "PMI";
 
-enum begin { NOT_BEGUN, UNDER_WAY, THROUGH }; /* by horon */
+enum begin { NOT_BEGUN, UNDER_WAY, THROUGH, ENDING }; /* by horon */
 
 /* Whose it is. From the last two nothing leads back: no context gets it any more. */
 enum holder {
@@ -55,7 +57,10 @@ static struct {
     enum holder holder;
     const void *context; /* that asked last for what horon has begun; NULL: it has given it up */
     enum world world;
-    pid_t process; /* in which horon began it: a child of a fork does not end it */
+    pid_t *peers; /* [peer_count] ranks of this host, as of mpi_finalize.h */
+    int peer_count;
+    struct horon_log log; /* for what is left to say then */
+    pid_t process;        /* in which horon began it: a child of a fork does not end it */
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* The only function that changes it; asserts that the move is a legal one. */
@@ -96,7 +101,44 @@ void horon_mpi_end_with_process(void)
     if (!library || !library->began || process.process != getpid() || process.holder == USED ||
         process.world == BROKEN || horon_mpi_has_ended(library))
         return;
-    library->mpi.finalize();
+    atomic_store(&process.begin, ENDING);
+    if (horon_mpi_finalize(library, process.peers, process.peer_count, HORON_MPI_FINALIZE_MS)) {
+        atomic_store(&process.begin, THROUGH);
+        return;
+    }
+    lose(BROKEN);
+    HORON_LOG_WARN(&process.log, "MPI_Finalize() is left out, as a rank of this host has ended "
+                                 "before it, and ranks wait there");
+}
+
+/* What has been begun by horon is a context's that asked. */
+static bool ends_after(const void *context)
+{
+    return process.holder == USED && process.context == context;
+}
+
+bool horon_mpi_ends_after(const void *context)
+{
+    pthread_mutex_lock(&process.lock);
+    const bool does = ends_after(context);
+    pthread_mutex_unlock(&process.lock);
+    return does;
+}
+
+void horon_mpi_know_peers(const void *context, const pid_t *peers, int count,
+                          const struct horon_log *log)
+{
+    pthread_mutex_lock(&process.lock);
+    if (ends_after(context)) {
+        horon_free(process.peers);
+        process.peers = horon_zalloc((size_t)count + 1, sizeof *peers);
+        process.peer_count = process.peers ? count : 0;
+        if (process.peers)
+            memcpy(process.peers, peers, (size_t)count * sizeof *peers);
+        process.log = *log;
+        process.log.fn = NULL; /* it may be gone then */
+    }
+    pthread_mutex_unlock(&process.lock);
 }
 
 /* One of several that a launcher of MPI's started. */
@@ -318,9 +360,10 @@ horon_status_t horon_mpi_begin(const struct horon_mpi_wanted *wanted, const void
     return status;
 }
 
-bool horon_mpi_is_beginning(void)
+bool horon_mpi_is_under_way(void)
 {
-    return atomic_load(&process.begin) == UNDER_WAY && process.process == getpid();
+    const int begin = atomic_load(&process.begin);
+    return (begin == UNDER_WAY || begin == ENDING) && process.process == getpid();
 }
 
 bool horon_mpi_give_up(const void *context)

@@ -8,6 +8,9 @@
 
 #include "backend/mpi_library.h"
 #include "launcher.h"
+#include "log.h"
+
+#include <sys/types.h>
 
 /** What is asked for. */
 struct horon_mpi_wanted {
@@ -32,9 +35,9 @@ struct horon_mpi_wanted {
 horon_status_t horon_mpi_begin(const struct horon_mpi_wanted *wanted, const void *context,
                                struct horon_error *error);
 
-/** Is a thread of horon's in MPI_Init_thread()? Then it talks with the launcher, perhaps for ever,
- * and what it is answered is nobody else's. Thread: any. Blocks: no. */
-bool horon_mpi_is_beginning(void);
+/** Is a thread of horon's in MPI_Init_thread() or MPI_Finalize()? Then it talks with the launcher,
+ * perhaps for ever, and what it is answered is nobody else's. Thread: any. Blocks: no. */
+bool horon_mpi_is_under_way(void);
 
 /** That context has failed. What is under way goes on, or never ends, and no other context gets
  * it; what horon has begun does not end with the process. Nothing if it did not ask, or MPI is the
@@ -66,9 +69,19 @@ horon_status_t horon_mpi_find(const char *file, const struct horon_mpi_library *
  * Thread: any, one at a time. Blocks: no. */
 void horon_mpi_end(bool stays, bool closed);
 
+/** Has that context MPI, which horon has begun, and which ends with the process, then? Thread: any.
+ * Blocks: no. */
+bool horon_mpi_ends_after(const void *context);
+/** It says, before it ends, which processes of this host are ranks of its job: none of them ends
+ * before MPI does. Nothing if it is another one's.
+ * @param peers    [count] as of horon_mpi_finalize(); copied, like @p log
+ * Thread: any. Blocks: no. */
+void horon_mpi_know_peers(const void *context, const pid_t *peers, int count,
+                          const struct horon_log *log);
+
 /** In an exit handler, before what MPI_Finalize() needs is closed: ends what horon has begun,
  * unless a context has it or it stays. A later handler finds that done. Blocks: until all ranks
- * have come to their end. */
+ * have come to their end, or one of this host has ended before: that is logged. */
 void horon_mpi_end_with_process(void);
 
 /** A job of this process has failed, with MPI among its backends or without: a rank of the world

@@ -4,11 +4,13 @@
  * others learn nothing: once the program, endless.c, has set dying_mpi_dies, a look for the end of
  * what is in flight kills the process in place of looking; it is one of the next few, by chance. A
  * look that fails, as MPI misses that rank, is one that finds nothing yet, and so are all later
- * ones. So whatever names the rank is no call of MPI's. Built once for each family.
+ * ones. So whatever names the rank is no call of MPI's. And in which the rank that the variable
+ * DYING_RANK names is killed on its way into MPI_Finalize(). Built once for each family.
  */
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <time.h>
 
 #include <mpi.h>
@@ -45,4 +47,14 @@ EXPORT int MPI_Testall(int count, MPI_Request requests[], int *through, MPI_Stat
     failed = 1;
     *through = 0;
     return MPI_SUCCESS;
+}
+
+EXPORT int MPI_Finalize(void)
+{
+    const char *dying = getenv("DYING_RANK");
+    int rank = -1;
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (dying && rank == atoi(dying))
+        raise(SIGKILL);
+    return PMPI_Finalize();
 }

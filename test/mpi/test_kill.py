@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank is killed in the middle of an operation that MPI carries, of every verb: the others name
 it, and end. Of either family, where the launcher leaves them alive. How long that takes is printed;
-what could end an operation but horon's news of the death is far away."""
+what could end an operation but horon's news of the death is far away. And a rank is killed on its
+way out: the others end."""
 
 import os
 import pathlib
@@ -16,6 +17,7 @@ import launchers  # noqa: E402
 import tap  # noqa: E402
 
 ENDLESS = os.environ.get("ENDLESS")
+SUM_ONCE = os.environ.get("SUM_ONCE")
 DYING = {
     launchers.mpirun: os.environ.get("DYING_OPEN_MPI"),
     launchers.hydra: os.environ.get("DYING_MPICH"),
@@ -37,6 +39,7 @@ ENV = {
 }
 # Hydra ends all once a process that it started itself is killed, whatever its options say.
 IN_A_SHELL = 'trap "" USR1; "$@"; true'
+TELLS_END = 'trap "" USR1; "$@"; echo "rank ends: $?"'
 VERBS = (
     *("allreduce", "broadcast", "allgather", "barrier", "alltoall", "gather", "scatter"),
     *("reducescatter", "reduce"),
@@ -105,6 +108,23 @@ def test_kills_where_the_main_thread_alone_may_call_mpi_are_named():
     for launch, file in OWN.items():
         for victim, mode in (0, "named"), (2, "in-order"):
             kill_in(launch, "allreduce", 600003, mode, victim, VERIFY_MPI=file)
+
+
+def test_kills_between_leaving_and_the_end_do_not_hold_up_the_others():
+    """Open MPI lets them through MPI_Finalize(), which MPICH does not."""
+    for launch, file in DYING.items():
+        file = tap.need(file, "not built (Debian: libmpich-dev, libopenmpi-dev)")
+        for victim in (0, 2):
+            command = ("sh", "-c", TELLS_END, "-", SUM_ONCE, "10")
+            env = {**ENV, "HORON_MPI_LIBRARY": file, "DYING_RANK": str(victim)}
+            with launch(3, *command, options=(RECOVERY[launch],), **env) as job:
+                _, out, err = job.end()
+                job.assert_nothing_left()
+            told = (launch.__name__, victim, out, err)
+            ends = sorted(re.findall(r"^rank ends: (\d+)$", out, re.M))
+            assert ends == ["0", "0", "137"], told
+            if launch is launchers.hydra:
+                assert err.count("MPI_Finalize() is left out") == 2, told
 
 
 def test_the_cause_is_told_without_a_setting_where_the_launcher_tells_none():

@@ -4,8 +4,8 @@
  * begin is not needed. Its end closes the connection, also for an MPI that the process begins
  * later: so it is said when the process exits. What that needs is the exit handler's own, and
  * nobody else's. An MPI that horon has begun is ended before, whichever of the two handlers the
- * process has first. And while a thread begins MPI nothing is said: it would take the answer for
- * its own, and end the process.
+ * process has first. And while a thread begins MPI, or ends it, nothing is said: it would take the
+ * answer for its own, and end the process.
  *
  * Source: the PMI-1 wire protocol (Balaji et al., "PMI: A Scalable Parallel Process-Management
  * Interface for Extreme-Scale Systems", 2010), as hydra 4.0 answers it.
@@ -107,7 +107,7 @@ static horon_status_t pmi_open(struct horon_space *space, struct horon_error *er
 {
     char line[LINE_BYTES];
     struct stat about;
-    if (horon_mpi_is_beginning())
+    if (horon_mpi_is_under_way())
         return horon_error_set(error, HORON_ERR_CONFIG,
                                "MPI_Init_thread() is under way in this process, and talks with the "
                                "launcher, which would tell where the ranks meet; "
@@ -175,7 +175,7 @@ static void end_at_exit(int status, void *arg)
     struct stat about;
     if (status == 0)
         horon_mpi_end_with_process();
-    if (status == 0 && !horon_mpi_is_beginning() && getpid() == ending->process &&
+    if (status == 0 && !horon_mpi_is_under_way() && getpid() == ending->process &&
         fstat(ending->space.fd, &about) == 0 && S_ISSOCK(about.st_mode) &&
         about.st_ino == ending->socket && !horon_mpi_says("MPI_Finalized")) {
         ending->space.deadline_ns = horon_clock_deadline(horon_clock_ns(), END_MS);
