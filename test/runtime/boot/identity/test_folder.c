@@ -3,6 +3,8 @@
  * it. */
 #undef NDEBUG
 #include "boot/identity/identity.h"
+#include "environments.h"
+#include "key_folder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,18 +24,7 @@
 
 #define VARIABLE "PMIX_SERVER_TMPDIR="
 
-static const char *const *environment; /* of the test that runs */
-
-static char *find(const char *name)
-{
-    const size_t bytes = strlen(name);
-    for (const char *const *list = environment; *list; list++)
-        if (strncmp(*list, name, bytes) == 0 && (*list)[bytes] == '=')
-            return (char *)(uintptr_t)(*list + bytes + 1);
-    return NULL;
-}
-
-static void expect_noted(const char *const *variables, int rank, int size, const char *folder)
+static void expect_noted(const char *const *variables, int rank, int size, const char *noted)
 {
     static const char *const stores[] = {"", "tcp://b:3"};
     environment = variables;
@@ -44,7 +35,7 @@ static void expect_noted(const char *const *variables, int rank, int size, const
             continue;
         assert_int_equal(horon_identity_find(&identity, rank, size, stores[i], find, &error),
                          HORON_OK);
-        assert_string_equal(identity.folder, folder);
+        assert_string_equal(identity.folder, noted);
     }
 }
 
@@ -103,25 +94,6 @@ static void test_folder_with_a_name_too_long_is_none(void **state)
 }
 
 /* ---- the key in it ---- */
-
-static char folder[32], path[96];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    strcpy(folder, "/tmp/horon-test-XXXXXX");
-    if (!mkdtemp(folder))
-        return -1;
-    snprintf(path, sizeof path, "%s/horon.user.%u.key", folder, (unsigned)geteuid());
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    unlink(path);
-    return rmdir(folder); /* and nothing else was left in it */
-}
 
 /* @return is it the launch's? Else it is the user's. */
 static bool has_own_key(const char *where, struct horon_job_key *key)

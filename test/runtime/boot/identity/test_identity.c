@@ -4,6 +4,7 @@
 #undef NDEBUG
 #include "boot/identity/identity.h"
 #include "boot/identity/space.h"
+#include "environments.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,17 +15,6 @@
 #include <string.h>
 
 #define VARIABLES_MAX 12
-
-static const char *const *environment; /* of the test that runs */
-
-static char *find(const char *name)
-{
-    const size_t bytes = strlen(name);
-    for (const char *const *list = environment; *list; list++)
-        if (strncmp(*list, name, bytes) == 0 && (*list)[bytes] == '=')
-            return (char *)(uintptr_t)(*list + bytes + 1);
-    return NULL;
-}
 
 static horon_status_t ask(const char *const *variables, const char *store,
                           struct horon_identity *identity, struct horon_error *error)

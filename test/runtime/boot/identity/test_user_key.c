@@ -2,6 +2,7 @@
 /* The key of a user: one for all processes, and what others put in its place is refused. */
 #undef NDEBUG
 #include "boot/identity/key.h"
+#include "key_folder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,25 +17,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static char folder[32], path[96];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    strcpy(folder, "/tmp/horon-test-XXXXXX");
-    if (!mkdtemp(folder))
-        return -1;
-    snprintf(path, sizeof path, "%s/horon.user.%u.key", folder, (unsigned)geteuid());
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    unlink(path);
-    return rmdir(folder); /* and nothing else was left in it */
-}
 
 static void write_key(size_t bytes, mode_t mode)
 {
