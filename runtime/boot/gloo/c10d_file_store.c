@@ -13,6 +13,7 @@
 #include "clock.h"
 #include "codec.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -62,6 +63,7 @@ static horon_status_t open_locked(const struct c10d_file_store *store, bool writ
                      : failed(store, "lock", error);
     }
     horon_fd_close(&fd);
+    assert(status < 0);
     if (status == HORON_ERR_TIMEOUT)
         horon_error_set(error, status, "the Gloo store c10d-file:%s stays locked by another rank",
                         store->path);
@@ -82,6 +84,7 @@ static horon_status_t refresh(struct c10d_file_store *store, int fd, struct horo
     if (about.st_ino != store->inode || bytes < store->count)
         store->count = 0; /* another file */
     store->inode = about.st_ino;
+    assert(store->count <= bytes); /* the rest is new */
     if (bytes == store->count)
         return HORON_OK;
     uint8_t *grown = horon_realloc(store->bytes, bytes);
@@ -95,6 +98,7 @@ static horon_status_t refresh(struct c10d_file_store *store, int fd, struct horo
             return got == 0 ? HORON_OK : failed(store, "read", error);
         store->count += (size_t)got;
     }
+    assert(store->count == bytes); /* not what came since we looked, of which there is no room */
     return HORON_OK;
 }
 
@@ -136,6 +140,9 @@ static horon_status_t append(const struct c10d_file_store *store, int fd, const 
 {
     const size_t key_bytes = strlen(before) + strlen(key), room = 8 + key_bytes + count;
     const off_t end = lseek(fd, 0, SEEK_END);
+    assert(key_bytes <= UINT32_MAX);
+    assert(count <= UINT32_MAX);
+    assert(before[0] != '-'); /* which would take a key away */
     uint8_t *record = horon_alloc(room);
     if (!record)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for key '%s'", key);
@@ -145,6 +152,8 @@ static horon_status_t append(const struct c10d_file_store *store, int fd, const 
     horon_write_bytes(&out, key, strlen(key));
     horon_write_u32(&out, (uint32_t)count);
     horon_write_bytes(&out, bytes, count);
+    assert(out.ok);
+    assert(out.used == room);
     const ssize_t done = end < 0 ? -1 : write(fd, record, room);
     horon_status_t status = HORON_OK;
     if (done != (ssize_t)room) {
@@ -257,6 +266,7 @@ horon_status_t horon_gloo_c10d_file_store_open(const char *at,
     const size_t bytes = strlen(at) + 1;
     struct c10d_file_store *store = horon_zalloc(1, sizeof *store + bytes);
     long users;
+    assert(options->size >= 1);
     if (!store)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a Gloo store");
     store->base.ops = &ops;
