@@ -359,15 +359,11 @@ def kill_one(launch, folder, command, options, before=lambda pid: None, **env):
 
 
 def test_a_killed_rank_is_named_and_ends_the_others():
-    recovery = {
-        launchers.mpirun: ("--enable-recovery",),
-        launchers.hydra: ("-disable-auto-cleanup",),
-    }
-    for launch, options in recovery.items():
+    for launch, option in launchers.RECOVERY.items():
         for count in "64", "1000003":
             with tempfile.TemporaryDirectory() as folder:
                 command = ("sh", "-c", IN_A_SHELL, folder, VERIFY, "sum", count, "-1")
-                failed = kill_one(launch, folder, command, options)
+                failed = kill_one(launch, folder, command, (option,))
             assert len({re.search(r"rank \d", text)[0] for text in failed}) == 1, failed
 
 

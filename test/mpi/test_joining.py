@@ -22,7 +22,6 @@ HELD_MPI = {
     launchers.hydra: os.environ.get("HELD_MPICH"),
 }
 PACKAGES = {launchers.mpirun: "libopenmpi-dev", launchers.hydra: "libmpich-dev"}
-RECOVERY = {launchers.mpirun: "--enable-recovery", launchers.hydra: "-disable-auto-cleanup"}
 ENV = {"HORON_BACKEND": "mpi", "HORON_LOG_LEVEL": "warn", "HORON_STALL_WARN": "0"}
 RANKS = 3
 # Hydra ends all once a process that it started itself is killed, whatever its options say.
@@ -38,7 +37,7 @@ def run(launch, case, rank, *args, **env):
         told_out, told_err = pathlib.Path(folder, "out"), pathlib.Path(folder, "err")
         told_out.touch()
         command = ("sh", "-c", IN_A_SHELL, folder, JOINING, *args)
-        with launch(RANKS, *command, options=(RECOVERY[launch],), **env) as job:
+        with launch(RANKS, *command, options=(launchers.RECOVERY[launch],), **env) as job:
             jobs.until(lambda: told_out.read_text().count("rank ends: ") == RANKS, "ranks end")
             # With ranks that are lost before they begin, Open MPI's mpirun now and then stays.
             if launch is launchers.mpirun:

@@ -23,7 +23,6 @@ DYING = {
     launchers.hydra: os.environ.get("DYING_MPICH"),
 }
 FULL = os.environ.get("HORON_TEST_FULL")
-RECOVERY = {launchers.mpirun: "--enable-recovery", launchers.hydra: "-disable-auto-cleanup"}
 OWN = {launchers.mpirun: "libmpi.so.40", launchers.hydra: "libmpich.so.12"}
 MODES = {launchers.mpirun: "in-order", launchers.hydra: "named"}
 ENV = {
@@ -52,7 +51,7 @@ def kill_in(launch, verb, count, mode, victim, set_by=None, backend="mpi", **mor
     command += (set_by,) if set_by else ()
     size = 4 if set_by else 3
     env = {**ENV, "HORON_BACKEND": backend, **more}
-    with launch(size, *command, options=(RECOVERY[launch],), **env) as job:
+    with launch(size, *command, options=(launchers.RECOVERY[launch],), **env) as job:
         _, out, err = job.end()  # with a status of the launcher's choice
         job.assert_nothing_left()
     told = (launch.__name__, verb, count, mode, set_by, backend, out, err)
@@ -75,7 +74,7 @@ def kill_in(launch, verb, count, mode, victim, set_by=None, backend="mpi", **mor
 def test_kills_in_the_middle_are_named_whatever_the_verb():
     """Rank 0 is root of the verbs that have one."""
     for number, verb in enumerate(VERBS):
-        for launch in RECOVERY:
+        for launch in launchers.RECOVERY:
             for mode in ("in-order", "named") if FULL else (MODES[launch],):
                 kill_in(launch, verb, 600003, mode, number % 3)
 
@@ -91,14 +90,14 @@ def test_kills_inside_mpi_are_named_though_mpi_says_nothing():
 
 
 def test_kills_of_the_root_and_of_another_are_named():
-    for launch in RECOVERY:
+    for launch in launchers.RECOVERY:
         for victim in (0, 2) if FULL else (0,):
             kill_in(launch, "broadcast", 600003, "named", victim)
             kill_in(launch, "reduce", 3, "in-order", victim)
 
 
 def test_kills_in_a_set_by_another_backend_than_the_jobs_are_named():
-    for launch in RECOVERY:
+    for launch in launchers.RECOVERY:
         for victim, mode in (0, "named"), (1, "in-order"):
             kill_in(launch, "allreduce", 600003, mode, victim, "mpi", "native,mpi")
             kill_in(launch, "alltoall", 60003, mode, victim, "native", "mpi,native")
@@ -117,7 +116,7 @@ def test_kills_between_leaving_and_the_end_do_not_hold_up_the_others():
         for victim in (0, 2):
             command = ("sh", "-c", TELLS_END, "-", SUM_ONCE, "10")
             env = {**ENV, "HORON_MPI_LIBRARY": file, "DYING_RANK": str(victim)}
-            with launch(3, *command, options=(RECOVERY[launch],), **env) as job:
+            with launch(3, *command, options=(launchers.RECOVERY[launch],), **env) as job:
                 _, out, err = job.end()
                 job.assert_nothing_left()
             told = (launch.__name__, victim, out, err)
@@ -131,7 +130,7 @@ def test_the_cause_is_told_without_a_setting_where_the_launcher_tells_none():
     """By each of the others, before its program hears of it: a launcher may leave no more time."""
     words = (ENDLESS, "allreduce", "600003", "in-order", "1")
     cause = r"^horon rank (\d) \(\S+\) warn: the job failed: rank 1 \(\S+\) is gone: "
-    for launch, option in RECOVERY.items():
+    for launch, option in launchers.RECOVERY.items():
         shell = ("sh", "-c", IN_A_SHELL, "-", *words)
         with launch(3, *shell, options=(option,), UCX_TLS=ENV["UCX_TLS"]) as job:
             _, out, err = job.end()

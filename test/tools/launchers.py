@@ -74,3 +74,7 @@ def hydra(size, *command, options=(), program=None, **env):
         env = {**free_ports_of_hydra(), **env, **folders}
         with jobs.Job(*words, program=launcher, env=env) as job:
             yield job
+
+
+# With which each leaves the others alone where a rank is lost.
+RECOVERY = {mpirun: "--enable-recovery", hydra: "-disable-auto-cleanup"}
