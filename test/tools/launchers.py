@@ -25,14 +25,17 @@ def free_ports_of_hydra():
 @contextlib.contextmanager
 def folders_of_mpi():
     """What MPI's processes leave behind when they are killed goes with these: folders of Open
-    MPI's launch, whose jobs of one user share one in TMPDIR, where two that make it at once fail;
-    and memory that the ranks of a job share, which else lies in /dev/shm for ever."""
+    MPI's launch, whose jobs of one user share one in TMPDIR, where two that make it at once fail,
+    as ranks that hydra starts do, so it is there before; and memory that the ranks of a job share,
+    which else lies in /dev/shm for ever."""
     with (
         tempfile.TemporaryDirectory(prefix="mpi") as own,
         tempfile.TemporaryDirectory(prefix="mpi", dir="/dev/shm") as shared,
     ):
         parts = ("btl_vader", "btl_sm", "osc_sm", "osc_rdma")
         places = {f"OMPI_MCA_{part}_backing_directory": shared for part in parts}
+        host = os.uname().nodename.split(".")[0]
+        os.mkdir(f"{own}/ompi.{host}.{os.geteuid()}", 0o700)
         yield {"TMPDIR": own, "UCX_POSIX_DIR": shared, **places}
 
 
