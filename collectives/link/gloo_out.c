@@ -44,8 +44,10 @@ void horon_gloo_make_ready(struct horon_gloo_pair *pair, struct horon_gloo_messa
     const struct horon_gloo_frame frame = {
         .code = code, .slot = message->slot, .length = message->bytes};
     horon_gloo_frame_encode(&frame, message->head);
-    message->follows = code == HORON_GLOO_EAGER ? pair->said : UINT64_MAX;
+    const bool eager = code == HORON_GLOO_EAGER;
+    message->follows = eager ? pair->said : UINT64_MAX;
     message->moved = 0;
+    pair->eager += eager;
     horon_gloo_append(&pair->ready, message);
 }
 
@@ -85,13 +87,16 @@ static int add_message(struct iovec *vector, int count, const struct horon_gloo_
                                 past(message->moved, sizeof message->head));
 }
 
-/* @param message  that is to begin, or NULL: none is left. @return where in `control` the frames
+/* What goes before a message must not pass one that goes eagerly behind it, either.
+ * @param message  that is to begin, or NULL: none is left. @return where in `control` the frames
  * end that go before it */
 static size_t frames_before(const struct horon_gloo_pair *pair,
                             const struct horon_gloo_message *message)
 {
     const uint64_t gone = pair->said - pair->control_used;
-    if (!message || message->follows > pair->said)
+    while (message && message->follows > pair->said)
+        message = pair->eager ? message->next : NULL;
+    if (!message)
         return pair->control_used;
     return message->follows > gone ? (size_t)(message->follows - gone) : 0;
 }
@@ -128,6 +133,7 @@ static size_t count_first(struct horon_gloo_pair *pair, size_t sent)
     pair->ready.first = first->next;
     if (!pair->ready.first)
         pair->ready.last = &pair->ready.first;
+    pair->eager -= first->follows != UINT64_MAX;
     first->done = true;
     return sent - part;
 }

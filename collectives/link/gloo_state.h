@@ -41,6 +41,7 @@ struct horon_gloo_pair {
     /* out */
     struct horon_gloo_list waiting; /* for a credit */
     struct horon_gloo_list ready;
+    size_t eager; /* of those that are ready: go without a credit */
     struct horon_gloo_note *credits;
     uint8_t *control;
     size_t control_used, control_sent, control_limit;

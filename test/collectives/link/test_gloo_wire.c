@@ -22,6 +22,7 @@ struct memory_link {
     size_t cut; /* bytes that one call moves at most */
     int writes;
     bool over;
+    bool full; /* takes nothing now */
     bool shut; /* takes nothing any more */
 };
 
@@ -37,6 +38,8 @@ static horon_status_t memory_send(struct horon_link *link, const struct iovec *v
     size_t left = memory->cut;
     if (memory->shut)
         return horon_link_ended("reset", error);
+    if (memory->full)
+        return HORON_AGAIN;
     for (int i = 0; i < count && left > 0; i++) {
         const size_t part = vector[i].iov_len < left ? vector[i].iov_len : left;
         assert_true(memory->out_end + part <= sizeof memory->out);
@@ -262,7 +265,6 @@ static void test_gloo_horons_spare_each_other_credits(void **state)
     }
 }
 
-/* They come together, and the second one's receive is there only once the first one has ended. */
 /* The receiver gives the first that it awaits to what is announced first. */
 static void test_gloo_announcement_waits_for_what_goes_eagerly(void **state)
 {
@@ -289,6 +291,35 @@ static void test_gloo_announcement_waits_for_what_goes_eagerly(void **state)
     }
 }
 
+/* Nor may it go before what has its credit and goes first. */
+static void test_gloo_announcement_does_not_pass_with_what_has_its_credit(void **state)
+{
+    static const char bytes[HORON_GLOO_EAGER_BYTES + 1] = "abc";
+    (void)state;
+    FOR_CUTS(cut)
+    {
+        struct horon_gloo_message first = {.slot = 1, .data = (void *)bytes, .bytes = 1},
+                                  eager = {.slot = 5, .data = (void *)bytes, .bytes = 3},
+                                  asked = {.slot = 5, .data = (void *)bytes, .bytes = sizeof bytes};
+        open_pair(true, cut);
+        assert_int_equal(horon_gloo_pair_send(pair, &first), HORON_OK);
+        assert_int_equal(move(), HORON_OK);
+        memory.full = true;
+        come(HORON_GLOO_HELLO, 0, 0);
+        come(HORON_GLOO_RECV_READY, 1, 1);
+        assert_int_equal(move(), HORON_OK);
+        assert_int_equal(horon_gloo_pair_send(pair, &eager), HORON_OK);
+        assert_int_equal(horon_gloo_pair_send(pair, &asked), HORON_OK);
+        memory.full = false;
+        assert_int_equal(move(), HORON_OK);
+        expect(2 * FRAME, HORON_GLOO_SEND, 1, 1);
+        expect(3 * FRAME + 1, HORON_GLOO_EAGER, 5, 3);
+        expect(4 * FRAME + 4, HORON_GLOO_ASK, 5, sizeof bytes);
+        horon_gloo_pair_destroy(pair);
+    }
+}
+
+/* They come together, and the second one's receive is there only once the first one has ended. */
 static void test_gloo_long_messages_wait_for_their_receives(void **state)
 {
     static char data[2][10000], room[2][10000];
@@ -554,6 +585,7 @@ int main(void)
         cmocka_unit_test(test_gloo_recv_gives_a_credit_and_takes_what_comes),
         cmocka_unit_test(test_gloo_horons_spare_each_other_credits),
         cmocka_unit_test(test_gloo_announcement_waits_for_what_goes_eagerly),
+        cmocka_unit_test(test_gloo_announcement_does_not_pass_with_what_has_its_credit),
         cmocka_unit_test(test_gloo_long_messages_wait_for_their_receives),
         cmocka_unit_test(test_gloo_long_message_that_has_begun_to_come_is_taken_over),
         cmocka_unit_test(test_gloo_message_that_is_longer_than_its_room_is_dropped),
