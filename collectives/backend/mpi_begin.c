@@ -57,7 +57,7 @@ static struct {
     enum holder holder;
     const void *context; /* that asked last for what horon has begun; NULL: it has given it up */
     enum world world;
-    pid_t *peers; /* [peer_count] ranks of this host, as of mpi_finalize.h */
+    pid_t *peers; /* [peer_count] ranks of this host, each once, as of mpi_finalize.h */
     int peer_count;
     struct horon_log log; /* for what is left to say then */
     pid_t process;        /* in which horon began it: a child of a fork does not end it */
@@ -125,16 +125,38 @@ bool horon_mpi_ends_after(const void *context)
     return does;
 }
 
+/* Are they in it already? One that is known to have ended is like another. */
+static bool has_peer(pid_t peer)
+{
+    bool has = peer == HORON_MPI_PEER_UNKNOWN;
+    for (int i = 0; i < process.peer_count && !has; i++)
+        has = process.peers[i] == peer;
+    return has;
+}
+
+/* A job of some of the ranks comes after one of all of them, which MPI_Finalize() waits for: so
+ * they are added to those of the contexts before. Without memory for them they are not watched. */
+static void add_peers(const pid_t *peers, int count)
+{
+    const size_t most = (size_t)process.peer_count + (size_t)count;
+    pid_t *known = horon_zalloc(most + 1, sizeof *known);
+    if (!known)
+        return;
+    if (process.peers)
+        memcpy(known, process.peers, (size_t)process.peer_count * sizeof *known);
+    horon_free(process.peers);
+    process.peers = known;
+    for (int i = 0; i < count; i++)
+        if (!has_peer(peers[i]))
+            process.peers[process.peer_count++] = peers[i];
+}
+
 void horon_mpi_know_peers(const void *context, const pid_t *peers, int count,
                           const struct horon_log *log)
 {
     pthread_mutex_lock(&process.lock);
     if (ends_after(context)) {
-        horon_free(process.peers);
-        process.peers = horon_zalloc((size_t)count + 1, sizeof *peers);
-        process.peer_count = process.peers ? count : 0;
-        if (process.peers)
-            memcpy(process.peers, peers, (size_t)count * sizeof *peers);
+        add_peers(peers, count);
         process.log = *log;
         process.log.fn = NULL; /* it may be gone then */
     }

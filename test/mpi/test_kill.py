@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import sys
+import tempfile
 
 HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "drift")]
@@ -18,6 +19,7 @@ import tap  # noqa: E402
 
 ENDLESS = os.environ.get("ENDLESS")
 SUM_ONCE = os.environ.get("SUM_ONCE")
+PARTS = os.environ.get("PARTS")
 DYING = {
     launchers.mpirun: os.environ.get("DYING_OPEN_MPI"),
     launchers.hydra: os.environ.get("DYING_MPICH"),
@@ -124,6 +126,22 @@ def test_kills_between_leaving_and_the_end_do_not_hold_up_the_others():
             assert ends == ["0", "0", "137"], told
             if launch is launchers.hydra:
                 assert err.count("MPI_Finalize() is left out") == 2, told
+
+
+def test_a_kill_of_a_rank_outside_the_last_job_does_not_hold_up_its_ranks():
+    """It was in the one before, of all of them, where the others have learned of its process."""
+    launch = launchers.hydra
+    file = tap.need(DYING[launch], "not built (Debian: libmpich-dev)")
+    with tempfile.TemporaryDirectory() as folder:
+        command = ("sh", "-c", TELLS_END, "-", PARTS, f"file:{folder}", "0,1")
+        env = {**ENV, "HORON_MPI_LIBRARY": file, "DYING_RANK": "2"}
+        with launch(3, *command, options=(RECOVERY[launch],), **env) as job:
+            _, out, err = job.end()
+            job.assert_nothing_left()
+    sums = sorted(re.findall(r"^sum (\d) by mpi$", out, re.M))
+    assert sums == ["2", "2", "3", "3", "3"], (out, err)
+    assert sorted(re.findall(r"^rank ends: (\d+)$", out, re.M)) == ["0", "0", "137"], (out, err)
+    assert err.count("MPI_Finalize() is left out") == 2, (out, err)
 
 
 def test_the_cause_is_told_without_a_setting_where_the_launcher_tells_none():
