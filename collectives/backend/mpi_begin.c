@@ -56,6 +56,7 @@ static struct {
     int code;                          /* of MPI_Init_thread(), once it is through */
     enum holder holder;
     const void *context; /* that asked last for what horon has begun; NULL: it has given it up */
+    bool of_launch;      /* the ranks of the context that has it are some of MPI's world for sure */
     enum world world;
     pid_t *peers; /* [peer_count] ranks of this host, each once, as of mpi_finalize.h */
     int peer_count;
@@ -155,7 +156,7 @@ void horon_mpi_know_peers(const void *context, const pid_t *peers, int count,
                           const struct horon_log *log)
 {
     pthread_mutex_lock(&process.lock);
-    if (ends_after(context)) {
+    if (ends_after(context) && process.of_launch) {
         add_peers(peers, count);
         process.log = *log;
         process.log.fn = NULL; /* it may be gone then */
@@ -415,8 +416,10 @@ static horon_status_t take(const struct horon_mpi_wanted *wanted, struct horon_e
         status = see(wanted, error);
     if (status == HORON_OK)
         status = horon_mpi_make_handles(process.library, error);
-    if (status == HORON_OK)
+    if (status == HORON_OK) {
         move(USED);
+        process.of_launch = has_peers(wanted);
+    }
     return status;
 }
 

@@ -74,7 +74,8 @@ void horon_mpi_end(bool stays, bool closed);
 bool horon_mpi_ends_after(const void *context);
 /** It says, before it ends, which processes of this host are ranks of its job: none of them ends
  * before MPI does. They are added to those that contexts before it have named. Nothing if it is
- * another one's.
+ * another one's, or if the launcher of MPI's world did not say which ranks the job has: there may
+ * be some of another world among them.
  * @param peers    [count] as of horon_mpi_finalize(); copied, like @p log
  * Thread: any. Blocks: no. */
 void horon_mpi_know_peers(const void *context, const pid_t *peers, int count,
