@@ -238,7 +238,8 @@ static void attempt_due(void *arg)
     }
     move(attempt, ATTEMPT_CONNECTING);
     if (attempt->wants_sign && !horon_port_has_sign(horon_address_port(&attempt->address), fds)) {
-        attempt_failed(attempt, EVIDENCE_NONE, HORON_ERR_SYSTEM, "no process of horon listens");
+        attempt_failed(attempt, EVIDENCE_NONE, HORON_ERR_SYSTEM,
+                       "no process of horon listens in this network namespace");
         return;
     }
     assert(attempt->prover.watch.fd < 0);
