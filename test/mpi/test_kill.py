@@ -135,7 +135,7 @@ def test_a_kill_of_a_rank_outside_the_last_job_does_not_hold_up_its_ranks():
     with tempfile.TemporaryDirectory() as folder:
         command = ("sh", "-c", TELLS_END, "-", PARTS, f"file:{folder}", "0,1")
         env = {**ENV, "HORON_MPI_LIBRARY": file, "DYING_RANK": "2"}
-        with launch(3, *command, options=(RECOVERY[launch],), **env) as job:
+        with launch(3, *command, options=(launchers.RECOVERY[launch],), **env) as job:
             _, out, err = job.end()
             job.assert_nothing_left()
     sums = sorted(re.findall(r"^sum (\d) by mpi$", out, re.M))
