@@ -180,6 +180,21 @@ static horon_status_t join(struct horon_boot *boot, const struct horon_identity 
     return status;
 }
 
+/* Gloo's ranks are several as a rule, and one that was told of none would be alone: its sums would
+ * be its own numbers. */
+static horon_status_t find_place(struct horon_identity *id, int rank, int size,
+                                 const struct horon_config *config, struct horon_error *error)
+{
+    const horon_status_t status =
+        horon_identity_find(id, rank, size, config->gloo_store, getenv, error);
+    if (status != HORON_OK || !id->assumed)
+        return status;
+    return horon_error_set(error, HORON_ERR_CONFIG,
+                           "HORON_GLOO_STORE is set, and nothing says which of Gloo's ranks this "
+                           "is: set HORON_RANK and HORON_SIZE (0 and 1 if it is alone), or let a "
+                           "launcher do it");
+}
+
 horon_status_t horon_gloo_boot(struct horon_boot *boot, int rank, int size,
                                const struct horon_config *config,
                                const struct horon_boot_caller *caller, struct horon_log *log,
@@ -188,7 +203,7 @@ horon_status_t horon_gloo_boot(struct horon_boot *boot, int rank, int size,
     struct horon_boot_caller of_one = *caller;
     struct horon_identity id;
     assert(config->gloo_store[0]);
-    horon_status_t status = horon_identity_find(&id, rank, size, config->gloo_store, getenv, error);
+    horon_status_t status = find_place(&id, rank, size, config, error);
     of_one.get_ready = NULL; /* as rank 0, which this is for a moment */
     if (status == HORON_OK)
         status = horon_boot(boot, 0, 1, config, &of_one, log, error);

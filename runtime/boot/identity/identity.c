@@ -378,6 +378,7 @@ horon_status_t horon_identity_find(struct horon_identity *identity, int rank, in
         if (launcher)
             status = read_place(&found, launcher, get, error);
         found.source = launcher ? launcher->name : found.source;
+        found.assumed = !launcher;
         found.srun = launcher ? find_srun(launcher, get) : NULL;
         if (launcher && status == HORON_OK)
             note_folder(&found, launcher, get);

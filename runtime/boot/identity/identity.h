@@ -41,6 +41,7 @@ struct horon_identity {
     char folder[HORON_KEY_FOLDER_BYTES];
     uint64_t job;       /* tells jobs at one address apart, the same on all ranks; 0: not needed */
     const char *source; /* "horonrun", "Slurm", ...; static */
+    bool assumed;       /* a world of one, as neither the caller nor any variable says another */
     const char *srun;   /* as of struct horon_launcher */
     /* "rank 1 from SLURM_PROCID, 4 ranks from SLURM_NTASKS"; "" if the caller or horonrun says so
      */
