@@ -11,8 +11,12 @@
 
 #include <cmocka.h>
 
+#include <arpa/inet.h>
 #include <assert.h>
 #include <horon/horon.h>
+#include <ifaddrs.h>
+#include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +28,17 @@ struct told {
     const char *settings[SETTINGS_MAX];
     horon_status_t created;
     char why[HORON_ERROR_TEXT_BYTES];
+    int lines; /* as said at the default level */
+    char line[1024];
 };
+
+static void hear(void *arg, horon_log_level_t level, const char *text)
+{
+    struct told *told = arg;
+    (void)level;
+    told->lines++;
+    snprintf(told->line, sizeof told->line, "%s", text);
+}
 
 /* @return as told->created: joins, and leaves at once */
 static horon_status_t join(struct told *told)
@@ -34,6 +48,8 @@ static horon_status_t join(struct told *told)
     options.rank = told->rank;
     options.size = told->size;
     options.settings = told->settings;
+    options.log_fn = hear;
+    options.log_arg = told;
     told->created = horon_context_create(&options, &ctx, told->why, sizeof told->why);
     if (told->created == HORON_OK)
         horon_context_destroy(ctx);
@@ -67,10 +83,95 @@ static void test_gloo_told_no_place_is_no_job_of_one(void **state)
     assert_int_equal(join(&told), HORON_OK); /* nor are there others without a store */
 }
 
+static void *join_thread(void *arg)
+{
+    join(arg);
+    return NULL;
+}
+
+/* Two ranks, that listen as @p interfaces says. */
+static void join_two(struct told *told, const char *interfaces)
+{
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++) {
+        told[i] = (struct told){
+            .rank = i, .size = 2, .settings = {"GLOO_STORE=hash:two", interfaces, NULL}};
+        assert(!pthread_create(&threads[i], NULL, join_thread, &told[i]));
+    }
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < 2; i++)
+        if (told[i].created != HORON_OK)
+            fail_msg("rank %d: %s", i, told[i].why);
+}
+
+static void expect_line(const struct told *told, const char *part)
+{
+    if (told->lines != 1 || !strstr(told->line, part) || strstr(told->line, "set HORON_INTERFACES"))
+        fail_msg("rank %d: %d lines: %s", told->rank, told->lines, told->line);
+}
+
+static void test_gloo_told_of_loopback_one_rank_warns_of_it(void **state)
+{
+    static const char *const loopback[] = {"INTERFACES=", "INTERFACES=lo"};
+    struct told told[2];
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        join_two(told, loopback[i]);
+        expect_line(&told[0], "at 127.0.0.1, which all users of this machine reach");
+        assert_int_equal(told[1].lines, 0);
+    }
+}
+
+/* @return an address of this machine that is not the loopback; false: there is none */
+static bool find_address(char text[INET_ADDRSTRLEN])
+{
+    struct ifaddrs *all = NULL;
+    bool found = false;
+    assert(getifaddrs(&all) == 0);
+    for (const struct ifaddrs *one = all; one && !found; one = one->ifa_next) {
+        const struct sockaddr_in *at = (const void *)one->ifa_addr;
+        if (!at || at->sin_family != AF_INET || ntohl(at->sin_addr.s_addr) >> 24 == 127)
+            continue;
+        found = inet_ntop(AF_INET, &at->sin_addr, text, INET_ADDRSTRLEN) != NULL;
+    }
+    freeifaddrs(all);
+    return found;
+}
+
+static void test_gloo_told_of_a_network_each_rank_warns_of_it(void **state)
+{
+    char address[INET_ADDRSTRLEN], interfaces[64], part[128];
+    struct told told[2];
+    (void)state;
+    if (!find_address(address)) {
+        fprintf(stderr, "# this machine has no address but the loopback\n");
+        skip();
+    }
+    snprintf(interfaces, sizeof interfaces, "INTERFACES=%s", address);
+    snprintf(part, sizeof part, "at %s, of HORON_INTERFACES", address);
+    join_two(told, interfaces);
+    for (int i = 0; i < 2; i++)
+        expect_line(&told[i], part);
+}
+
+static void test_gloo_told_of_no_store_is_refused_unwarned(void **state)
+{
+    struct told told = {.rank = 0, .size = 2, .settings = {"GLOO_STORE=redis://here"}};
+    (void)state;
+    assert_int_equal(join(&told), HORON_ERR_CONFIG);
+    if (!strstr(told.why, "'redis://here' is no Gloo store"))
+        fail_msg("%s", told.why);
+    assert_int_equal(told.lines, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_gloo_told_no_place_is_no_job_of_one, begin_clean),
+        cmocka_unit_test(test_gloo_told_of_loopback_one_rank_warns_of_it),
+        cmocka_unit_test(test_gloo_told_of_a_network_each_rank_warns_of_it),
+        cmocka_unit_test(test_gloo_told_of_no_store_is_refused_unwarned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

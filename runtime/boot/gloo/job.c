@@ -212,10 +212,6 @@ horon_status_t horon_gloo_boot(struct horon_boot *boot, int rank, int size,
     assert(id.rank >= 0);
     assert(id.rank < id.size);
     log->rank = id.rank;
-    HORON_LOG_WARN(log,
-                   "rank %d joins ranks of Gloo by %s: nobody proves anything there, and nothing "
-                   "is protected; set HORON_INTERFACES to a network that you trust",
-                   id.rank, config->gloo_store);
     if (caller->get_ready)
         status = caller->get_ready(caller->arg, id.rank, error);
     if (status == HORON_OK)

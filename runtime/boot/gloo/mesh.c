@@ -170,11 +170,32 @@ static horon_status_t lost(const struct mesh *mesh, struct horon_error *error)
     return HORON_ERR_PEER_LOST;
 }
 
+/* A job of several ranks of horon is to warn once, and which of its ranks are horon's is not known
+ * here: rank 0 warns. Another one, whose rank 0 may be Gloo's and say nothing, does so where more
+ * than the users of this machine reach it. Only HORON_INTERFACES brings that about, so there is
+ * nothing to advise. */
+static void tell_where(const struct mesh *mesh)
+{
+    const struct horon_gloo_mesh_options *options = mesh->options;
+    char at[HORON_ADDRESS_TEXT_BYTES];
+    if (mesh->pairs.listener_count == 0) /* alone, in era 1 */
+        return;
+    const bool reached = !horon_address_is_loopback(&mesh->pairs.at[0]);
+    HORON_LOG_AT(options->log, options->rank == 0 || reached ? HORON_LOG_WARN : HORON_LOG_INFO,
+                 "rank %d listens for ranks of Gloo at %s, %s: nobody proves anything there, and "
+                 "nothing is protected",
+                 options->rank, horon_address_host_text(&mesh->pairs.at[0], at),
+                 reached ? "of HORON_INTERFACES, where whatever reaches it may take a rank's place"
+                         : "which all users of this machine reach");
+}
+
 static horon_status_t run(struct mesh *mesh, int *sockets_out, struct horon_error *error)
 {
     horon_status_t status = horon_gloo_pairs_init(&mesh->pairs, mesh->options, error);
-    if (status == HORON_OK)
+    if (status == HORON_OK) {
+        tell_where(mesh);
         status = look_at_era(mesh, error);
+    }
     if (status == HORON_OK)
         status = publish(mesh, error);
     if (status == HORON_OK) {
