@@ -78,6 +78,8 @@ static const struct horon_config_row rows[] = {
      .offset = AT(gloo_era),
      .dflt = "auto",
      .choices = "auto e1 e3",
+     .lacking = "e2",
+     .lacking_is = "the way of torch 2.1 and 2.2",
      .doc = "How the others meet: e1, as Gloo until May 2023, torch until 2.0 and Horovod; e3, as "
             "Gloo since July 2023, torch since 2.3; auto: e1 by http, else e3."},
     {.name = "GLOO_NATIVE",

@@ -86,14 +86,16 @@ struct horon_config_row {
     const char *alias_unit; /* unit of the alias's number, if it is not ours; or NULL */
     const struct horon_config_word *alias_words; /* all that an alias may say; NULL: as we do */
     enum horon_config_type type;
-    size_t offset;       /* into struct horon_config */
-    const char *dflt;    /* parsed like user text */
-    int64_t min, max;    /* numbers only */
-    const char *choices; /* WORD: "error warn info"; else NULL */
-    const char *doc;     /* one or two sentences */
-    bool secret;         /* its value is never printed */
-    bool from_launcher;  /* horonrun sets it for its ranks: it has no flag */
-    bool agreed;         /* all ranks must have the same value; part of the settings hash */
+    size_t offset;          /* into struct horon_config */
+    const char *dflt;       /* parsed like user text */
+    int64_t min, max;       /* numbers only */
+    const char *choices;    /* WORD: "error warn info"; else NULL */
+    const char *lacking;    /* WORD: one that users may look for among the choices, or NULL; ... */
+    const char *lacking_is; /* ... and what it is: the error says so, and that it is not there */
+    const char *doc;        /* one or two sentences */
+    bool secret;            /* its value is never printed */
+    bool from_launcher;     /* horonrun sets it for its ranks: it has no flag */
+    bool agreed;            /* all ranks must have the same value; part of the settings hash */
 };
 
 /** Where a value came from. */

@@ -140,6 +140,17 @@ static horon_status_t parse_numeric(int64_t *field, const struct horon_config_ro
                            variable, text, bounds);
 }
 
+static horon_status_t refuse_choice(const struct horon_config_row *row, const char *variable,
+                                    const char *text, struct horon_error *error)
+{
+    if (row->lacking && strcasecmp(text, row->lacking) == 0)
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "%s=%s is %s, which is not supported; there are: %s", variable, text,
+                               row->lacking_is, row->choices);
+    return horon_error_set(error, HORON_ERR_CONFIG, "%s=%s is none of: %s", variable, text,
+                           row->choices);
+}
+
 horon_status_t horon_config_parse(struct horon_config *config, const struct horon_config_row *row,
                                   const char *variable, const char *text, struct horon_error *error)
 {
@@ -164,16 +175,14 @@ horon_status_t horon_config_parse(struct horon_config *config, const struct horo
         if (*(int64_t *)field < 0 && strcasecmp(text, "fatal") == 0)
             *(int64_t *)field = find_choice(row->choices, "error");
         if (*(int64_t *)field < 0)
-            return horon_error_set(error, HORON_ERR_CONFIG, "%s=%s is none of: %s", variable, text,
-                                   row->choices);
+            return refuse_choice(row, variable, text, error);
         return HORON_OK;
     case HORON_CONFIG_TEXT:
         if (strlen(text) >= HORON_CONFIG_TEXT_BYTES)
             return horon_error_set(error, HORON_ERR_CONFIG, "%s is longer than %d bytes", variable,
                                    HORON_CONFIG_TEXT_BYTES - 1);
         if (row->choices && find_choice(row->choices, text) < 0)
-            return horon_error_set(error, HORON_ERR_CONFIG, "%s=%s is none of: %s", variable, text,
-                                   row->choices);
+            return refuse_choice(row, variable, text, error);
         memcpy(field, text, strlen(text) + 1);
         for (char *c = field; row->choices && *c; c++)
             *c = (char)tolower((unsigned char)*c); /* as the table spells its choices */

@@ -252,6 +252,7 @@ static void test_config_words_are_those_of_the_row(void **state)
 {
     static const char *const levels[] = {"error", "warn", "info", "debug", "trace"};
     static const char *const wrong[] = {"", "err", "error warn", "warn ", "1", "verbose", NULL};
+    static const char *const lacking[] = {"e2", "E2", NULL};
     struct horon_config config;
     struct horon_error error;
     (void)state;
@@ -264,6 +265,9 @@ static void test_config_words_are_those_of_the_row(void **state)
     assert_int_equal(load("NET_ALGORITHM", "Halving", &config, &error), HORON_OK);
     assert_string_equal(config.net_algorithm, "halving"); /* as all others spell it */
     refuse_each("NET_ALGORITHM", wrong, "auto flat doubling direct halving chain");
+    refuse_each("GLOO_ERA", lacking,
+                "of torch 2.1 and 2.2, which is not supported; there are: auto");
+    refuse_each("GLOO_ERA", wrong, "is none of: auto e1 e3");
 }
 
 static void test_config_texts_fit_or_are_refused(void **state)
