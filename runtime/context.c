@@ -511,6 +511,7 @@ horon_status_t horon_context_create_wrapped(const horon_options_t *given, horon_
         ctx->pool.limit = (size_t)ctx->config.inflight_max;
         set_up_log(ctx, &options);
         horon_config_warn_unknown(&ctx->log); /* joining may fail for what one did not say */
+        horon_config_warn_without_gloo(&ctx->config, &ctx->log); /* likewise */
         status = join(ctx, &options, error);
     }
     if (status == HORON_OK && ctx->config.process_sets[0]) {

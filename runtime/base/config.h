@@ -156,6 +156,16 @@ int horon_config_unknown(struct horon_error *error);
 struct horon_log;
 void horon_config_warn_unknown(const struct horon_log *log);
 
+/**
+ * Looks for rows of a job among Gloo's ranks that are not at their defaults, where there is no such
+ * job: GLOO_STORE is empty.
+ * @param text their variables, comma separated; "" if there is none
+ * @return how many
+ */
+int horon_config_without_gloo(const struct horon_config *config, char *text, size_t text_bytes);
+/** Warns of them, in one line. */
+void horon_config_warn_without_gloo(const struct horon_config *config, const struct horon_log *log);
+
 /** What HOROVOD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE, _CROSS_RANK and _CROSS_SIZE tell. */
 enum { HORON_CONFIG_PLACES = 6 };
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Variables that a user has set in vain: of horon's own names those that mean nothing, which may be
- * slips, and of Horovod's those that horon has no option for, or that tell another place than this
- * rank has. Values are not shown: one may be a secret.
+ * slips, or that need another one, and of Horovod's those that horon has no option for, or that
+ * tell another place than this rank has. Values are not shown: one may be a secret.
  */
 #include "config.h"
 
@@ -70,6 +70,34 @@ void horon_config_warn_unknown(const struct horon_log *log)
         HORON_LOG_WARN(log, "%s; %d more mean nothing either", error.text, unknown - 1);
     else if (unknown)
         HORON_LOG_WARN(log, "%s", error.text);
+}
+
+int horon_config_without_gloo(const struct horon_config *config, char *text, size_t text_bytes)
+{
+    const struct {
+        const char *name;
+        bool set;
+    } rows[] = {
+        {"HORON_GLOO_PREFIX", config->gloo_prefix[0] != 0},
+        {"HORON_GLOO_ERA", config->gloo_era != HORON_GLOO_AUTO},
+        {"HORON_GLOO_NATIVE", !config->gloo_native},
+    };
+    int count = 0;
+    text[0] = 0;
+    for (size_t i = 0; !config->gloo_store[0] && i < sizeof rows / sizeof rows[0]; i++) {
+        if (!rows[i].set)
+            continue;
+        horon_text_add(text, text_bytes, ", ", "%s", rows[i].name);
+        count++;
+    }
+    return count;
+}
+
+void horon_config_warn_without_gloo(const struct horon_config *config, const struct horon_log *log)
+{
+    char names[128];
+    if (horon_config_without_gloo(config, names, sizeof names) > 0)
+        HORON_LOG_WARN(log, "set, but ignored, as HORON_GLOO_STORE is not: %s", names);
 }
 
 /* HOROVOD_* that are no alias. A rank's place, as horovodrun and horonrun tell it, in the order of

@@ -165,6 +165,23 @@ static void test_gloo_told_of_no_store_is_refused_unwarned(void **state)
     assert_int_equal(told.lines, 0);
 }
 
+static void test_gloo_told_how_but_not_where_is_warned_of(void **state)
+{
+    struct told told = {.size = 1, .settings = {"GLOO_PREFIX=a", "GLOO_ERA=e1", NULL}};
+    (void)state;
+    assert_int_equal(join(&told), HORON_OK);
+    expect_line(&told, "as HORON_GLOO_STORE is not: HORON_GLOO_PREFIX, HORON_GLOO_ERA");
+    told = (struct told){.size = 1, .settings = {"GLOO_NATIVE=0", NULL}};
+    assert_int_equal(join(&told), HORON_OK);
+    expect_line(&told, "as HORON_GLOO_STORE is not: HORON_GLOO_NATIVE");
+    told = (struct told){.size = 1, .settings = {"GLOO_PREFIX=", "GLOO_ERA=auto", NULL}};
+    assert_int_equal(join(&told), HORON_OK);
+    assert_int_equal(told.lines, 0);
+    told = (struct told){.size = 1, .settings = {"GLOO_STORE=hash:one", "GLOO_PREFIX=a", NULL}};
+    assert_int_equal(join(&told), HORON_OK);
+    expect_line(&told, "listens for ranks of Gloo");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -172,6 +189,7 @@ int main(void)
         cmocka_unit_test(test_gloo_told_of_loopback_one_rank_warns_of_it),
         cmocka_unit_test(test_gloo_told_of_a_network_each_rank_warns_of_it),
         cmocka_unit_test(test_gloo_told_of_no_store_is_refused_unwarned),
+        cmocka_unit_test(test_gloo_told_how_but_not_where_is_warned_of),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
