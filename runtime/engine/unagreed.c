@@ -17,8 +17,9 @@ horon_status_t horon_unagreed_take(const horon_descriptor_t *desc, struct horon_
     if (!(desc->flags & HORON_IN_ORDER))
         return horon_error_set(error, HORON_ERR_UNSUPPORTED,
                                "among Gloo's ranks (HORON_GLOO_STORE) there are messages and "
-                               "operations in order alone, of the flag HORON_IN_ORDER; nothing is "
-                               "negotiated, so there are no named ones, joins or process sets");
+                               "operations in order alone, of the flag HORON_IN_ORDER, in Python "
+                               "horon.prepare(..., in_order=True); nothing is negotiated, so "
+                               "there are no named ones, joins or process sets");
     if (row->ahead != HORON_AHEAD_ROWS || row->writes != HORON_RANKS_ALL || !desc->splits)
         return HORON_OK;
     op->splits = desc->splits; /* the caller's: the request copies them */

@@ -48,7 +48,7 @@ def installed():
         )
 
 
-def builds_and_runs(*pkg_config_options, text=PROGRAM):
+def builds_and_runs(*pkg_config_options, text=PROGRAM, **environment_of_program):
     with installed() as (folder, environment):
         flags = run("pkg-config", "--cflags", "--libs", *pkg_config_options, "horon", **environment)
         # The prefix of the system's own libraries is none of the installed folder's.
@@ -63,7 +63,7 @@ def builds_and_runs(*pkg_config_options, text=PROGRAM):
         if "--static" in pkg_config_options:
             words = [str(library / "libhoron.a") if word == "-lhoron" else word for word in words]
         run("cc", source, "-o", program, *words)
-        return run(program, LD_LIBRARY_PATH=str(library)).strip()
+        return run(program, LD_LIBRARY_PATH=str(library), **environment_of_program).strip()
 
 
 def test_install_program_links_the_shared_library():
@@ -78,6 +78,13 @@ def test_install_program_of_the_page_builds_and_runs():
     page = (tree.ROOT / "include" / "README.md").read_text(encoding="utf-8")
     program = page.partition("```c\n")[2].partition("```")[0]
     assert builds_and_runs(text=program) == "summed"
+
+
+def test_install_program_among_ranks_of_gloo_builds_and_runs():
+    page = (tree.ROOT / "tools" / "STARTING.md").read_text(encoding="utf-8")
+    program = page.partition("```c\n")[2].partition("```")[0]
+    alone = {"HORON_GLOO_STORE": "hash:page", "HORON_RANK": "0", "HORON_SIZE": "1"}
+    assert builds_and_runs(text=program, **alone) == "summed 4"
 
 
 def test_install_programs_are_there():

@@ -43,7 +43,7 @@ def rank_of_horon(store, rank, size):
     run("allreduce", total, total, op=horon.Sum)
     parts = numpy.empty(3 * size, dtype=numpy.int64)
     run("allgather", numpy.full(3, rank, dtype=numpy.int64), parts)
-    with pytest.raises(ValueError, match="HORON_IN_ORDER"):
+    with pytest.raises(ValueError, match=r"horon\.prepare\(\.\.\., in_order=True\)"):
         horon.allreduce(total, name="named")
     run("barrier")
     sent = horon.send_async(numpy.full(4, rank, dtype=numpy.float32), (rank + 1) % size, 40 + rank)
