@@ -133,7 +133,11 @@ typedef enum horon_cause {
 #undef HORON_CAUSE_ROW
 } horon_cause_t;
 
-/** Element types. All of them move; the ones marked R also reduce. 16-bit floats sum in 32 bits. */
+/**
+ * Element types. All of them move; the ones marked R also reduce. 16-bit floats sum in 32 bits.
+ * Among Gloo's ranks a sum of booleans is one of bytes, as torch's there: 2 of two that are true,
+ * and 0 of 256; a reduce-scatter makes of each that is not 0 a 1.
+ */
 typedef enum horon_dtype {
     HORON_UINT8 = 0,       /* R */
     HORON_INT8 = 1,        /* R */

@@ -30,6 +30,7 @@ struct told {
     char why[HORON_ERROR_TEXT_BYTES];
     int lines; /* as said at the default level */
     char line[1024];
+    uint8_t sum[2]; /* of true, by an allreduce and a reduce-scatter of a row a rank */
 };
 
 static void hear(void *arg, horon_log_level_t level, const char *text)
@@ -40,7 +41,25 @@ static void hear(void *arg, horon_log_level_t level, const char *text)
     snprintf(told->line, sizeof told->line, "%s", text);
 }
 
-/* @return as told->created: joins, and leaves at once */
+static void add_up(struct told *told, horon_context_t *ctx)
+{
+    static const uint8_t rows[2] = {1, 1};
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = HORON_ALLREDUCE;
+    desc.dtype = HORON_BOOL;
+    desc.flags = HORON_IN_ORDER;
+    desc.src = rows;
+    desc.dst = &told->sum[0];
+    desc.count = 1;
+    assert(horon_run(ctx, &desc, -1, told->why, sizeof told->why) == HORON_OK);
+    desc.verb = HORON_REDUCESCATTER;
+    desc.dst = &told->sum[1];
+    desc.count = (uint64_t)told->size;
+    desc.dst_count = 1;
+    assert(horon_run(ctx, &desc, -1, told->why, sizeof told->why) == HORON_OK);
+}
+
+/* @return as told->created: joins, adds up with the other rank, and leaves */
 static horon_status_t join(struct told *told)
 {
     horon_context_t *ctx = NULL;
@@ -51,8 +70,9 @@ static horon_status_t join(struct told *told)
     options.log_fn = hear;
     options.log_arg = told;
     told->created = horon_context_create(&options, &ctx, told->why, sizeof told->why);
-    if (told->created == HORON_OK)
-        horon_context_destroy(ctx);
+    if (told->created == HORON_OK && told->size == 2)
+        add_up(told, ctx);
+    horon_context_destroy(ctx);
     return told->created;
 }
 
@@ -155,6 +175,18 @@ static void test_gloo_told_of_a_network_each_rank_warns_of_it(void **state)
         expect_line(&told[i], part);
 }
 
+/* As horon.h says. */
+static void test_gloo_told_of_two_that_are_true_sums_bytes(void **state)
+{
+    struct told told[2];
+    (void)state;
+    join_two(told, "INTERFACES=");
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(told[i].sum[0], 2);
+        assert_int_equal(told[i].sum[1], 1);
+    }
+}
+
 static void test_gloo_told_of_no_store_is_refused_unwarned(void **state)
 {
     struct told told = {.rank = 0, .size = 2, .settings = {"GLOO_STORE=redis://here"}};
@@ -188,6 +220,7 @@ int main(void)
         cmocka_unit_test_setup(test_gloo_told_no_place_is_no_job_of_one, begin_clean),
         cmocka_unit_test(test_gloo_told_of_loopback_one_rank_warns_of_it),
         cmocka_unit_test(test_gloo_told_of_a_network_each_rank_warns_of_it),
+        cmocka_unit_test(test_gloo_told_of_two_that_are_true_sums_bytes),
         cmocka_unit_test(test_gloo_told_of_no_store_is_refused_unwarned),
         cmocka_unit_test(test_gloo_told_how_but_not_where_is_warned_of),
     };
