@@ -182,7 +182,8 @@ static const struct flag flags[] = {
      .offset = AT(backend),
      .value = "LIST",
      .doc =
-         "what carries horon's operations: native, mpi, comma separated (as HORON_BACKEND says)"},
+         "what carries horon's operations: native, mpi, comma separated (as HORON_BACKEND says); "
+         "Gloo's wire is measured by HORON_GLOO_STORE"},
     {.word = "help", .code = 'h', .kind = FLAG_HELP, .doc = "print this"},
 };
 #define FLAGS (sizeof flags / sizeof flags[0])

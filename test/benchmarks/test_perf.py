@@ -54,6 +54,16 @@ def test_perf_head_says_what_carries_it():
         assert out.count("# carried by native\n") == 1, out
 
 
+def test_perf_help_says_how_the_wire_of_gloo_is_measured():
+    done = subprocess.run([PERF, "--help"], capture_output=True, text=True, timeout=60, check=True)
+    assert "Gloo's wire is measured by HORON_GLOO_STORE" in done.stdout, done.stdout
+    with tempfile.TemporaryDirectory() as folder:
+        job = ["-np", "2", "--gloo-store", f"file:{folder}", PERF, "allreduce", *QUICK]
+        status, out, err = jobs.run(*job)
+    assert status == 0, out + err
+    assert "# carried by gloo\n" in out, out
+
+
 def test_perf_parts_lie_among_those_of_all_ranks_in_place():
     for np in (1, 3):
         for words in ([], ["--tensors", "3"], ["--named", "--persistent", "--tensors", "2"]):
