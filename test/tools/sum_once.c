@@ -3,7 +3,7 @@
  * A rank for launcher tests: joins, sums COUNT floats ROUNDS times (1), checks them, and tells its
  * place. `sum_once COUNT [ROUNDS [CHILD]]`; a negative ROUNDS goes on until something fails; CHILD
  * is a command that it starts at the end, while it is still in the job, and whose failure is its
- * own.
+ * own. Its sums have a name, but among Gloo's ranks, where none have.
  */
 #include <horon/horon.h>
 
@@ -21,7 +21,10 @@ static int sum(horon_context_t *ctx, float *data, uint64_t count)
     char why[HORON_ERROR_TEXT_BYTES] = "";
     horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
     desc.verb = HORON_ALLREDUCE;
-    desc.name = "sum_once";
+    if (getenv("HORON_GLOO_STORE"))
+        desc.flags = HORON_IN_ORDER;
+    else
+        desc.name = "sum_once";
     desc.dtype = HORON_FLOAT32;
     desc.redop = HORON_SUM;
     desc.src = desc.dst = data;

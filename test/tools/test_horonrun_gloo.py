@@ -18,6 +18,7 @@ import tap  # noqa: E402
 
 SUM_ONCE = os.environ.get("SUM_ONCE")
 WORKER = [sys.executable, "-S", "-E", str(HERE / "horovod_worker.py")]
+ADDRESS_BYTES = 136  # as Gloo's ranks publish one
 SHOW = "env | grep -E '^(HOROVOD|NCCL)_'"
 # Says where its server is, and stays.
 STAY = ["sh", "-c", "echo at=$HOROVOD_GLOO_RENDEZVOUS_PORT.; exec tail -f /dev/null"]
@@ -124,6 +125,38 @@ def test_horon_ranks_are_as_ever():
     status, out, err = jobs.run("-np", "2", "--gloo", SUM_ONCE, "1009")
     assert status == 0, (out, err)
     assert "not heeded" not in err and "no job key" not in err, err
+
+
+GLOO_STORE = "http://$HOROVOD_GLOO_RENDEZVOUS_ADDR:$HOROVOD_GLOO_RENDEZVOUS_PORT/x"
+# What a rank has left in the store: the bytes of its addresses, and the name of its host.
+PUBLISHED = """
+import http.client, os
+place = (os.environ["HOROVOD_GLOO_RENDEZVOUS_" + name] for name in ("ADDR", "PORT"))
+server = http.client.HTTPConnection(*place, timeout=30)
+for key in "%s", "rank_%s":
+    server.request("GET", "/x/" + key % os.environ["HOROVOD_RANK"])
+    answer = server.getresponse()
+    value = answer.read()
+    print("published", answer.status, value.decode() if "_" in key else len(value), flush=True)
+    server.close()
+"""
+
+
+def test_horon_ranks_meet_in_the_store_of_horovod_as_its_workers_do():
+    """In Gloo's era 1: an address for each other rank, under the rank; and the host, under another
+    key, which no other era has."""
+    tap.need(SUM_ONCE, "sum_once is not built")
+    script = f'HORON_GLOO_STORE={GLOO_STORE} "$0" 1009 && exec "$@"'
+    command = ("sh", "-c", script, SUM_ONCE, *jobs.python(PUBLISHED))
+    status, out, err = jobs.run("-np", "3", "--gloo", *command)
+    assert status == 0, (out, err)
+    for rank in range(3):
+        golden = [
+            f"rank {rank} of 3, local 0 of 1, hosts 3",
+            f"published 200 {2 * ADDRESS_BYTES}",
+            f"published 200 {socket.gethostname()}",
+        ]
+        assert [line.strip() for line in lines_of(out, rank)] == golden, (rank, out, err)
 
 
 # ---- What else may come --------------------------------------------------------------------------
