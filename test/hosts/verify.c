@@ -23,6 +23,7 @@
  * With VERIFY_SET set all cases run in a process set of all ranks of the job but the first, which
  * LAYOUT is of then, and what it names is the set's backend.
  * With VERIFY_MPI set it begins the MPI of that file itself, and ends it (own_mpi.h).
+ * With HORON_GLOO_STORE set, in order, it says all that Gloo's ranks must be told.
  * With VERIFY_WHOLE set all numbers are small and whole, so that sums are exact in any order.
  *
  * A failure prints "failed NANOSECONDS STATUS TEXT", the clock being CLOCK_MONOTONIC, and exits

@@ -48,13 +48,15 @@ static void add_shape(struct work *work, int rank, int size, horon_descriptor_t 
 {
     const struct one_case *one = work->one;
     const bool scatters = one->verb == HORON_SCATTER;
+    /* Gloo's ranks do not tell each other how much they give: the caller does. */
+    const bool gathers = one->verb == HORON_ALLGATHER && getenv("HORON_GLOO_STORE");
     for (int i = 0; i < size; i++)
-        work->splits[i] = case_count(one, scatters ? i : rank) / CASE_ROW_ELEMENTS;
+        work->splits[i] = case_count(one, scatters || gathers ? i : rank) / CASE_ROW_ELEMENTS;
     work->shape[0] = case_input_count(one, rank, size) / CASE_ROW_ELEMENTS;
     work->shape[1] = CASE_ROW_ELEMENTS;
     desc->shape = work->shape;
     desc->ndim = 2;
-    if (one->verb == HORON_ALLTOALL || (scatters && rank == one->root))
+    if (one->verb == HORON_ALLTOALL || gathers || (scatters && rank == one->root))
         desc->splits = work->splits;
 }
 
