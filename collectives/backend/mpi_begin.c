@@ -224,7 +224,19 @@ static horon_status_t check_begin(const struct horon_mpi_wanted *wanted, struct 
                            process.library->family->name);
 }
 
-/* Two families that do not know each other: each rank would be alone. */
+/* Each rank would be alone. */
+static horon_status_t refuse_library(const struct horon_mpi_wanted *wanted,
+                                     const struct horon_mpi_library *library, const char *why,
+                                     const char * or, struct horon_error *error)
+{
+    return horon_error_set(error, HORON_ERR_CONFIG,
+                           "%s started %d ranks, but %s (%s) %s: start them with its own mpirun, "
+                           "or %s",
+                           wanted->launcher.name ? wanted->launcher.name : "another launcher",
+                           wanted->size, library->file, library->family->name, why, or);
+}
+
+/* Two families that do not know each other. */
 static horon_status_t check_launcher(const struct horon_mpi_wanted *wanted,
                                      struct horon_error *error)
 {
@@ -233,12 +245,8 @@ static horon_status_t check_launcher(const struct horon_mpi_wanted *wanted,
                         strcmp(wanted->launcher.name, of_open_mpi) == 0;
     if (!differ && (!library->size || library->size > 1 || wanted->size == 1))
         return HORON_OK;
-    return horon_error_set(error, HORON_ERR_CONFIG,
-                           "%s started %d ranks, but %s (%s) %s: start them with its own mpirun, "
-                           "or name the launcher's library with HORON_MPI_LIBRARY",
-                           wanted->launcher.name ? wanted->launcher.name : "another launcher",
-                           wanted->size, library->file, library->family->name,
-                           library->size == 1 ? "sees one" : "is not its library");
+    return refuse_library(wanted, library, library->size == 1 ? "sees one" : "is not its library",
+                          "name the launcher's library with HORON_MPI_LIBRARY", error);
 }
 
 static horon_status_t see_level(struct horon_error *error)
@@ -433,6 +441,19 @@ horon_status_t horon_mpi_take(const struct horon_mpi_wanted *wanted,
     if (status == HORON_OK)
         *library_out = process.library;
     return status;
+}
+
+/* A communicator of its world says nothing of the others, then. */
+horon_status_t horon_mpi_check_world(const struct horon_mpi_wanted *wanted,
+                                     const struct horon_mpi_library *library,
+                                     struct horon_error *error)
+{
+    int rank = 0, size = 0;
+    const horon_status_t status = horon_mpi_see_place(library, library->world, &rank, &size, error);
+    if (status != HORON_OK || size > 1 || wanted->size == 1)
+        return status;
+    return refuse_library(wanted, library, "sees one", "have the program use the launcher's MPI",
+                          error);
 }
 
 horon_status_t horon_mpi_find(const char *file, const struct horon_mpi_library **library_out,

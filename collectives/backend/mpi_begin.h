@@ -61,6 +61,12 @@ horon_status_t horon_mpi_take(const struct horon_mpi_wanted *wanted,
  * Thread: any. Blocks: no. */
 horon_status_t horon_mpi_find(const char *file, const struct horon_mpi_library **library_out,
                               struct horon_error *error);
+/** For such a caller, whose MPI may know nothing of what started the process.
+ * @return OK | ERR_CONFIG, several ranks were started, and its world has one | ERR_SYSTEM.
+ * Thread: any. Blocks: no. */
+horon_status_t horon_mpi_check_world(const struct horon_mpi_wanted *wanted,
+                                     const struct horon_mpi_library *library,
+                                     struct horon_error *error);
 
 /** The context that has it is done with it. What horon began ends with the process, if that is so,
  * unless @p stays: ranks might wait for ever.

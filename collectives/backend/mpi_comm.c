@@ -59,11 +59,13 @@ static horon_status_t see_place(struct horon_mpi_comm *comm, struct horon_error 
     return horon_mpi_see_place(comm->library, comm->handle, &comm->rank, &comm->size, error);
 }
 
-horon_status_t horon_mpi_comm_see(struct horon_mpi_comm *comm, const void *given, const char *file,
-                                  struct horon_error *error)
+horon_status_t horon_mpi_comm_see(struct horon_mpi_comm *comm, const void *given,
+                                  const struct horon_mpi_wanted *wanted, struct horon_error *error)
 {
     *comm = (struct horon_mpi_comm){0};
-    horon_status_t status = horon_mpi_find(file, &comm->library, error);
+    horon_status_t status = horon_mpi_find(wanted->file, &comm->library, error);
+    if (status == HORON_OK)
+        status = horon_mpi_check_world(wanted, comm->library, error);
     if (status != HORON_OK)
         return status;
     memcpy(&comm->handle, given, comm->library->family->handle_bytes);

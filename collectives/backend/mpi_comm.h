@@ -9,6 +9,8 @@
 
 #include "backend/mpi_library.h"
 
+struct horon_mpi_wanted;
+
 struct horon_mpi_comm {
     const struct horon_mpi_library *library;
     horon_mpi_handle handle;
@@ -18,13 +20,13 @@ struct horon_mpi_comm {
 /**
  * Looks at a communicator.
  * @param given the address of the program's handle: a pointer, or an int in MPICH's family
- * @param file  the setting MPI_LIBRARY
+ * @param wanted  its library, and what started this process
  * @return OK | ERR_INVALID, MPI has not begun or has ended, or this is no communicator of one group
  * of which this process is one | ERR_UNSUPPORTED, it has ranks outside of MPI_COMM_WORLD, or the
- * library lacks a call | ERR_SYSTEM | ERR_MEMORY
+ * library lacks a call | ERR_CONFIG, as of horon_mpi_check_world() | ERR_SYSTEM | ERR_MEMORY
  */
-horon_status_t horon_mpi_comm_see(struct horon_mpi_comm *comm, const void *given, const char *file,
-                                  struct horon_error *error);
+horon_status_t horon_mpi_comm_see(struct horon_mpi_comm *comm, const void *given,
+                                  const struct horon_mpi_wanted *wanted, struct horon_error *error);
 
 /**
  * Looks at MPI_COMM_WORLD, which nobody gave: whether this thread may call MPI now, and no other

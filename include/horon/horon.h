@@ -278,12 +278,14 @@ typedef struct horon_options {
     horon_interrupted_fn_t interrupted; /* NULL: nothing interrupts joining */
     void *interrupted_arg;
     /* NULL, or the address of a communicator of MPI: the job is its ranks, numbered as in it, and
-     * no variable has a say; rank and size are -1. `MPI_Comm comm; ... .mpi_comm = &comm`, whatever
-     * type the program's MPI makes of MPI_Comm. MPI has begun; all ranks of the communicator give
-     * it, in the same order as their other collectives on it, and in a thread that may call MPI
-     * then. It is used to tell where the ranks meet, and by which key, and is the program's again
-     * when the call returns. No intercommunicator, and of ranks of MPI_COMM_WORLD alone. Disjoint
-     * communicators, or one after the other, are jobs that know nothing of each other */
+     * no variable has a say; rank and size are -1. But ERR_CONFIG, if what started the process says
+     * that it started several, and MPI_COMM_WORLD has one: MPI does not know the launcher.
+     * `MPI_Comm comm; ... .mpi_comm = &comm`, whatever type the program's MPI makes of MPI_Comm.
+     * MPI has begun; all ranks of the communicator give it, in the same order as their other
+     * collectives on it, and in a thread that may call MPI then. It is used to tell where the ranks
+     * meet, and by which key, and is the program's again when the call returns. No
+     * intercommunicator, and of ranks of MPI_COMM_WORLD alone. Disjoint communicators, or one after
+     * the other, are jobs that know nothing of each other */
     const void *mpi_comm;
 } horon_options_t;
 /* clang-format off */

@@ -102,7 +102,7 @@ static horon_status_t find_identity(struct horon_joining *j, int rank, int size,
                                config->ranks[0] ? "HORON_RANKS" : "rank and size");
     if (j->caller->mpi_comm)
         return horon_identity_of_communicator(&j->id, &j->comm, j->caller->mpi_comm,
-                                              config->mpi_library, error);
+                                              config->mpi_library, getenv, error);
     horon_status_t status = horon_identity_find(&j->id, rank, size, config->store, getenv, error);
     if (status == HORON_AGAIN)
         status =

@@ -169,6 +169,32 @@ def test_a_library_of_the_other_family_is_named():
         assert re.search(r"started 2 ranks, but libmpi.*start them with its own mpirun", err), err
 
 
+def test_a_communicator_of_the_other_family_is_refused():
+    """Each rank is a world of one there, and would be a job of one without a word."""
+    for launch, other in (launchers.mpirun, launchers.hydra), (launchers.hydra, launchers.mpirun):
+        for step in "it":
+            with launch(2, BESIDE_MPI, FILES[other], f"{step}wslf") as job:
+                status, out, err = job.end()
+            job.assert_nothing_left()
+            assert status != 0 and "sum" not in out, (out, err)
+            told = r"started 2 ranks, but \S*libmpi\S* \(.*\) sees one: start them with its own"
+            assert re.search(told, err), err
+    with jobs.Job("-np", "2", BESIDE_MPI, FILES[launchers.mpirun], "twslf") as job:
+        status, out, err = job.end()
+    assert status != 0 and "sum" not in out, (out, err)
+    assert re.search(r"horonrun started 2 ranks, but \S*libmpi\S* \(Open MPI\) sees one", err), err
+
+
+def test_a_communicator_of_one_rank_is_a_job_of_one():
+    """c is MPI_COMM_SELF: of a world of two, and of one that nothing started."""
+    for launch, file in FILES.items():
+        for size in 2, 1:
+            with launch(size, BESIDE_MPI, file, "tcslf") as job:
+                status, out, err = job.end()
+            job.assert_nothing_left()
+            assert status == 0 and out.count("sum 1\n") == size, (out, err)
+
+
 def test_a_rank_that_lacks_the_library_fails_where_others_wait_for_it():
     """In MPI_Init(), for ever."""
     alone = "test $PMI_RANK$OMPI_COMM_WORLD_RANK = 1 && "

@@ -2,9 +2,9 @@
 /*
  * A rank of horon and of MPI in one process: `beside_mpi LIBRARY STEPS`. A step is a letter, in
  * any order that makes sense: j joins, s sums, l leaves, and J, S, L likewise in a second context;
- * w joins as a rank of MPI_COMM_WORLD; o joins in another thread, which ends;
- * d sums, too, but rank 0 comes when the others have long waited for it, and were idle;
- * x sums by name and in order at once, begun in an order of the rank's; p in a process set of ranks
+ * w joins as a rank of MPI_COMM_WORLD and c of MPI_COMM_SELF; o joins in another thread, which
+ * ends; d sums, too, but rank 0 comes when the others have long waited for it, and were idle; x
+ * sums by name and in order at once, begun in an order of the rank's; p in a process set of ranks
  * 0 and 1; q kills the last rank, and the others sum in vain; u takes away what says that the
  * launcher has a key-value space, and h hides PMIx's library from horon; i, t, e, b and f are
  * MPI_Init, MPI_Init_thread for calls of all threads and of one at a time, MPI_Barrier and
@@ -144,6 +144,15 @@ static bool has_abi_of_standard(void *library)
     return get_version(&major, &minor) == 0 && major > 0;
 }
 
+/* @param number  counted from the world's, where it is no object */
+static uintptr_t find_communicator(void *library, const char *object, unsigned number)
+{
+    const uintptr_t address = (uintptr_t)dlsym(library, object);
+    if (has_abi_of_standard(library))
+        return STANDARD_WORLD + number;
+    return address ? address : WORLD + number;
+}
+
 static void sum_both_ways(horon_context_t *ctx)
 {
     int32_t ones[2] = {1, 1};
@@ -215,9 +224,9 @@ int main(int argc, char **argv)
     int level;
     int (*init_thread)(int *, char ***, int, int *);
     int (*init)(int *, char ***), (*barrier)(uintptr_t), (*finalize)(void);
-    const uintptr_t object = (uintptr_t)dlsym(library, "ompi_mpi_comm_world");
     const bool standard = has_abi_of_standard(library);
-    const uintptr_t world = standard ? STANDARD_WORLD : object ? object : WORLD;
+    const uintptr_t world = find_communicator(library, "ompi_mpi_comm_world", 0);
+    const uintptr_t self = find_communicator(library, "ompi_mpi_comm_self", 1);
     find(library, "MPI_Init", &init);
     find(library, "MPI_Init_thread", &init_thread);
     find(library, "MPI_Barrier", &barrier);
@@ -240,7 +249,8 @@ int main(int argc, char **argv)
             join_elsewhere(&ctx);
             break;
         case 'w':
-            join(&ctx, &world);
+        case 'c':
+            join(&ctx, *step == 'w' ? &world : &self);
             break;
         case 'S':
             sum(other);
@@ -274,6 +284,5 @@ int main(int argc, char **argv)
             hinder(*step, ctx);
         }
     }
-    fflush(stdout);
-    return 0;
+    return fflush(stdout);
 }

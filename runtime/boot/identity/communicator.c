@@ -10,6 +10,10 @@
  * left. It is not asked before: a launcher answers whatever has become of other ranks, where a call
  * of MPI might wait for a lost one, or end the process. So it is not asked, either, once a job of
  * this process has failed.
+ *
+ * An MPI that is not the launcher's makes each process a world of its own, and a job of one of it
+ * without a word. So the launcher's variables are asked how many there are; but they say nothing of
+ * a communicator, which has as many ranks of the right world as the program likes.
  */
 #include "boot/identity/identity.h"
 #include "boot/identity/space.h"
@@ -40,9 +44,12 @@ struct word {
 
 horon_status_t horon_identity_of_communicator(struct horon_identity *identity,
                                               struct horon_mpi_comm *comm, const void *given,
-                                              const char *library, struct horon_error *error)
+                                              const char *library, horon_environment_fn get,
+                                              struct horon_error *error)
 {
-    const horon_status_t status = horon_mpi_comm_see(comm, given, library, error);
+    struct horon_mpi_wanted wanted = {.file = library};
+    wanted.launcher.name = horon_identity_launched(get, &wanted.size);
+    const horon_status_t status = horon_mpi_comm_see(comm, given, &wanted, error);
     if (status != HORON_OK)
         return status;
     if (comm->size > HORON_BOOT_SIZE_MAX)

@@ -361,6 +361,20 @@ bool horon_identity_has_launcher(horon_environment_fn get)
     return launcher && launcher != &launchers[0];
 }
 
+/* Of Slurm's, a batch script has the size of all its job, where one process runs. */
+const char *horon_identity_launched(horon_environment_fn get, int *size_out)
+{
+    const struct launcher *launcher = find_launcher(get);
+    struct horon_error ignored;
+    *size_out = 1;
+    if (!launcher)
+        return NULL;
+    const char *const of_step[] = {launcher->size[0], NULL};
+    (void)read_number(get, launcher->lenient ? of_step : launcher->size, 1, HORON_BOOT_SIZE_MAX,
+                      size_out, &ignored);
+    return launcher->name;
+}
+
 horon_status_t horon_identity_find(struct horon_identity *identity, int rank, int size,
                                    const char *store, horon_environment_fn get,
                                    struct horon_error *error)

@@ -66,16 +66,23 @@ horon_status_t horon_identity_find(struct horon_identity *identity, int rank, in
  * Also where its variables do not decide which rank this is. */
 bool horon_identity_has_launcher(horon_environment_fn get);
 
+/** What started this process, horonrun too, whichever rank it is.
+ * @param size_out ranks that it started; 1, if its variables do not tell, or are absurd
+ * @return its name, static | NULL, nothing is known */
+const char *horon_identity_launched(horon_environment_fn get, int *size_out);
+
 /* ---- communicator.c: a job of the ranks of a communicator of MPI ---- */
 
 /**
  * @param comm  set, for as long as the ranks meet
- * @param given, library  as of horon_mpi_comm_see()
+ * @param given  as of horon_mpi_comm_see()
+ * @param library  the setting MPI_LIBRARY
  * @return as that | ERR_INVALID, it has too many ranks
  */
 horon_status_t horon_identity_of_communicator(struct horon_identity *identity,
                                               struct horon_mpi_comm *comm, const void *given,
-                                              const char *library, struct horon_error *error);
+                                              const char *library, horon_environment_fn get,
+                                              struct horon_error *error);
 
 /**
  * Makes MPI's world the space of a launcher's job, if the program has begun MPI, this thread may

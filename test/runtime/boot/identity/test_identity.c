@@ -543,6 +543,34 @@ static void test_identity_way_of_srun_is_noted(void **state)
     }
 }
 
+/* Where a communicator says which rank this is. */
+static void test_identity_size_of_the_launch_is_told(void **state)
+{
+    const struct {
+        const char *variables[4];
+        const char *name;
+        int size;
+    } cases[] = {
+        {{"HORON_RANK=1", "HORON_SIZE=3"}, "horonrun", 3},
+        {{"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2"}, "Open MPI", 2},
+        {{"PMI_RANK=1", "PMI_SIZE=2"}, "PMI", 2},
+        {{"PMI_RANK=1", "PMI_SIZE=two"}, "PMI", 1},
+        {{"PMIX_RANK=1"}, "PMIx", 1},
+        {{"SLURM_PROCID=0", "SLURM_NTASKS=2"}, "Slurm", 1}, /* a batch script */
+        {{"SLURM_PROCID=0", "SLURM_NTASKS=9", "SLURM_STEP_NUM_TASKS=2"}, "Slurm", 2},
+    };
+    int size = 0;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        environment = cases[i].variables;
+        assert_string_equal(horon_identity_launched(find, &size), cases[i].name);
+        assert_int_equal(size, cases[i].size);
+    }
+    environment = (const char *[]){NULL};
+    assert_null(horon_identity_launched(find, &size));
+    assert_int_equal(size, 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -554,6 +582,7 @@ int main(void)
         cmocka_unit_test(test_identity_half_a_caller_is_refused),
         cmocka_unit_test(test_identity_jobs_of_slurm_differ),
         cmocka_unit_test(test_identity_way_of_srun_is_noted),
+        cmocka_unit_test(test_identity_size_of_the_launch_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
