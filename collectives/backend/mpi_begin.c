@@ -404,11 +404,13 @@ bool horon_mpi_give_up(const void *context)
     pthread_mutex_lock(&process.lock);
     if (process.context && process.context == context) {
         const bool is_under_way = see_begin(&ignored) == HORON_IN_PROGRESS;
-        left_out = is_under_way || process.library->began;
+        const bool is_alone = !is_under_way && process.library->size == 1;
+        left_out = is_under_way || (process.library->began && !is_alone);
         if (process.holder == ASKED)
             move(is_under_way ? LEFT : FREE);
         process.context = NULL;
-        lose(BROKEN);
+        if (!is_alone) /* in its world, where nobody waits */
+            lose(BROKEN);
     }
     pthread_mutex_unlock(&process.lock);
     return left_out;

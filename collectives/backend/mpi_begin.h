@@ -40,8 +40,8 @@ horon_status_t horon_mpi_begin(const struct horon_mpi_wanted *wanted, const void
 bool horon_mpi_is_under_way(void);
 
 /** That context has failed. What is under way goes on, or never ends, and no other context gets
- * it; what horon has begun does not end with the process. Nothing if it did not ask, or MPI is the
- * program's. Thread: any. Blocks: no.
+ * it; what horon has begun does not end with the process, unless its world has one rank. Nothing if
+ * it did not ask, or MPI is the program's. Thread: any. Blocks: no.
  * @return MPI_Finalize() will be left out */
 bool horon_mpi_give_up(const void *context);
 

@@ -167,6 +167,7 @@ def test_a_library_of_the_other_family_is_named():
             status, out, err = job.end()
         assert status != 0, (out, err)
         assert re.search(r"started 2 ranks, but libmpi.*start them with its own mpirun", err), err
+        assert "MPI_Finalize" not in err, err  # each is alone in its world
 
 
 def test_a_communicator_of_the_other_family_is_refused():
