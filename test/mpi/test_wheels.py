@@ -13,12 +13,10 @@ sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "drift")]
 
 import launchers  # noqa: E402
 import tap  # noqa: E402
-import tree  # noqa: E402
 from results import MPI, check_results  # noqa: E402
 
 BESIDE_MPI = os.environ.get("BESIDE_MPI")
 SUM_ONCE = os.environ.get("SUM_ONCE")
-FOLDER = pathlib.Path(os.environ.get("HORON_TEST_MPI", tree.ROOT / ".venv" / "mpi"))
 STANDARD = "libmpi_abi.so.1"
 # PMIx's own shared memory wants an address that a sanitizer may have taken.
 PLAIN = {"PMIX_MCA_gds": "hash"}
@@ -37,10 +35,10 @@ def wheels(name="*"):
             str(file),
         )
         for soname, (launch, program) in FILES.items()
-        for file in sorted(FOLDER.glob(f"*/lib/{soname}"))
+        for file in sorted(launchers.WHEELS.glob(f"*/lib/{soname}"))
         if name in ("*", soname)
     ]
-    return tap.need(found, f"no MPI of PyPI is in {FOLDER} (tools/setup puts it there)")
+    return tap.need(found, f"no MPI of PyPI is in {launchers.WHEELS} (tools/setup puts it there)")
 
 
 def test_results_are_right_with_each():

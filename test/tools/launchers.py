@@ -4,12 +4,16 @@
 import contextlib
 import itertools
 import os
+import pathlib
 import shutil
 import tempfile
 
 import jobs
 import tap
+import tree
 
+# The MPIs that PyPI has, where tools/setup has put them, a folder each.
+WHEELS = pathlib.Path(os.environ.get("HORON_TEST_MPI", tree.ROOT / ".venv" / "mpi"))
 JOBS = itertools.count(os.getpid())  # of hydra; several of these tests may run at once
 
 
