@@ -3,9 +3,10 @@
  * How long a thread that waits looks again and again before it sleeps: it spins for a while,
  * then yields its core between two looks, and then gives up. What moves begins it anew.
  *
- * Where it can be told, it naps instead of yielding. A core on which a thread yields is never idle:
- * the system wakes others on busier ones, and the threads of programs that sleep while they wait,
- * as Gloo's two a rank do, are late. Naps are short: the thread may have in hand what others want.
+ * Where it can be told, it naps instead of yielding on. A core on which a thread yields is never
+ * idle: the system wakes others on busier ones, and the threads of programs that sleep while they
+ * wait, as Gloo's two a rank do, are late. Naps are short: the thread may have in hand what others
+ * want.
  */
 #ifndef HORON_PATIENCE_H
 #define HORON_PATIENCE_H
@@ -19,12 +20,15 @@
 
 /** A nap at most, if nothing wakes it. */
 #define HORON_NAP_NS 200000
+/** With cores for all ranks a wait goes on so long before it naps: most small operations end. */
+#define HORON_AWAKE_NS 60000
 
 struct horon_patience {
     uint64_t since_ns;           /* that nothing was found to do; 0: something moved just now */
     uint64_t spin_ns, limit_ns;  /* from then on: to spin, and to look at all */
     struct horon_yields *yields; /* NULL: nobody is told how long they take */
-    int nap_until; /* instead of yielding, naps until this descriptor is readable; -1: yields */
+    uint64_t nap_ns;             /* from when on it naps instead of yielding, until ... */
+    int nap_until;               /* ... this descriptor is readable; -1: never */
 };
 
 static inline struct horon_patience horon_patience_of(int64_t spin_us, int64_t yield_us)
@@ -55,7 +59,7 @@ static inline bool horon_patience_go_on(struct horon_patience *patience, uint64_
         horon_cpu_relax();
         return true;
     }
-    if (patience->nap_until >= 0) {
+    if (patience->nap_until >= 0 && waited >= patience->nap_ns) {
         horon_patience_nap(patience);
         return true;
     }

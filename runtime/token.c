@@ -224,16 +224,19 @@ static struct horon_patience patience_of(const struct horon_context *ctx, bool s
 }
 
 /* Of a waiter with the token. Whether others want its core it learns from its own yields; among
- * ranks of other programs, which all come by sockets, it naps. */
+ * ranks of other programs, which all come by sockets and have threads of which it knows nothing, it
+ * naps. */
 static struct horon_patience patience_of_driver(struct horon_context *ctx)
 {
     HORON_ASSERT_OWNER(&ctx->owner);
-    const bool naps = ctx->crowded && horon_engine_is_mixed(ctx->engine);
+    const bool naps = horon_engine_is_mixed(ctx->engine);
     const bool spins = !ctx->crowded || (!naps && horon_yields_may_spin(&ctx->yields));
     struct horon_patience patience = patience_of(ctx, spins);
     patience.yields = ctx->crowded ? &ctx->yields : NULL;
-    if (naps)
+    if (naps) {
         patience.nap_until = horon_poller_descriptor(ctx->poller);
+        patience.nap_ns = ctx->crowded ? 0 : HORON_AWAKE_NS;
+    }
     return patience;
 }
 

@@ -282,9 +282,8 @@ static const struct horon_config_row rows[] = {
      .dflt = "2000",
      .min = 0,
      .max = 10000000,
-     .doc =
-         "Microseconds a waiting thread then yields before it sleeps; it naps instead where ranks "
-         "outnumber cores and some are not horon's, but Gloo's."},
+     .doc = "Microseconds a waiting thread then yields before it sleeps; beside Gloo's own ranks "
+            "it soon naps instead."},
     {.name = "STALL_WARN",
      .alias = "HOROVOD_STALL_CHECK_TIME_SECONDS",
      .alias_unit = "s",

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a rank waits in a job among Gloo's ranks that are more than cores: beside horons it yields
- * its core, beside others it naps. Two ranks, each a thread, are told that there is one core; the
- * second begins once it has seen the first one wait.
+ * How a rank waits in a job among Gloo's ranks: beside horons it yields its core, beside others it
+ * naps, at once if ranks are more than cores. Two ranks, each a thread, are told how many cores
+ * there are; the second begins once it has seen the first one wait.
  */
 #undef NDEBUG
 #include <setjmp.h>
@@ -18,6 +18,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -39,6 +40,8 @@ struct rank {
     const char *const *settings;
 };
 
+static long cores;
+static bool observes_naps;             /* alone */
 static _Thread_local int yields, naps; /* of this thread; ... */
 static _Thread_local sem_t *observer;  /* ... which posts this at the last of either */
 static int first_yields, first_naps;   /* of rank 0, once it has ended */
@@ -46,7 +49,7 @@ static sem_t has_waited;
 
 long __wrap_sysconf(int name)
 {
-    return name == _SC_NPROCESSORS_ONLN ? 1 : __real_sysconf(name);
+    return name == _SC_NPROCESSORS_ONLN ? cores : __real_sysconf(name);
 }
 
 static void note_wait(int number)
@@ -57,7 +60,9 @@ static void note_wait(int number)
 
 int __wrap_sched_yield(void)
 {
-    note_wait(++yields);
+    ++yields;
+    if (!observes_naps)
+        note_wait(yields);
     return __real_sched_yield();
 }
 
@@ -105,9 +110,10 @@ static void *run(void *arg)
     return NULL;
 }
 
-static void run_both(const char *const *settings)
+static void run_both(long told, const char *const *settings)
 {
     struct rank ranks[2];
+    cores = told;
     assert_int_equal(sem_init(&has_waited, 0, 0), 0);
     for (int i = 0; i < 2; i++) {
         ranks[i] = (struct rank){.rank = i, .settings = settings};
@@ -122,26 +128,39 @@ static void test_gloo_rank_beside_horons_yields(void **state)
 {
     static const char *const settings[] = {"GLOO_STORE=hash:yields", "YIELD_US=10000000", NULL};
     (void)state;
-    run_both(settings);
+    run_both(1, settings);
     assert_true(first_yields >= WAITS);
     assert_int_equal(first_naps, 0);
 }
 
-static void test_gloo_rank_beside_others_naps(void **state)
+static void test_gloo_rank_beside_others_naps_at_once_on_few_cores(void **state)
 {
     static const char *const settings[] = {"GLOO_STORE=hash:naps", "YIELD_US=10000000",
                                            "GLOO_NATIVE=0", NULL};
     (void)state;
-    run_both(settings);
+    run_both(1, settings);
     assert_true(first_naps >= WAITS);
     assert_int_equal(first_yields, 0);
+}
+
+/* Their threads may be more than the cores, though the ranks are not. */
+static void test_gloo_rank_beside_others_naps_in_the_end(void **state)
+{
+    static const char *const settings[] = {"GLOO_STORE=hash:cores", "YIELD_US=10000000",
+                                           "GLOO_NATIVE=0", NULL};
+    (void)state;
+    observes_naps = true;
+    run_both(2, settings);
+    observes_naps = false;
+    assert_true(first_naps >= WAITS);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gloo_rank_beside_horons_yields),
-        cmocka_unit_test(test_gloo_rank_beside_others_naps),
+        cmocka_unit_test(test_gloo_rank_beside_others_naps_at_once_on_few_cores),
+        cmocka_unit_test(test_gloo_rank_beside_others_naps_in_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
