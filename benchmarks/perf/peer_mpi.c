@@ -378,18 +378,26 @@ static void version_find(struct mpi_peer *peer)
     free(text);
 }
 
-/* horonrun's ranks are worlds of one to MPI: each would measure itself, and say so with success. */
+/* horonrun's ranks, and those of another MPI's launcher, are worlds of one to MPI: each would
+ * measure itself, and say so with success. */
 static int started_apart(const struct mpi_peer *peer, char *why)
 {
-    const char *const text = getenv("HORON_SIZE");
-    const long size = text != NULL ? strtol(text, NULL, 10) : 1;
-    if (size <= 1 || peer->base.size > 1) {
-        return 0;
+    static const struct {
+        const char *variable, *launcher, *remedy;
+    } rows[] = {{"HORON_SIZE", "horonrun", "start it with mpirun"},
+                {"OMPI_COMM_WORLD_SIZE", "Open MPI", "name its library with --mpi-library"},
+                {"PMI_SIZE", "PMI", "name the launcher's library with --mpi-library"}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const char *const text = getenv(rows[i].variable);
+        const long size = text != NULL ? strtol(text, NULL, 10) : 1;
+        if (size <= 1 || peer->base.size > 1) {
+            continue;
+        }
+        snprintf(why, PERF_TEXT_BYTES, "--peer mpi: MPI sees one rank, %s started %ld: %s",
+                 rows[i].launcher, size, rows[i].remedy);
+        return -1;
     }
-    snprintf(why, PERF_TEXT_BYTES,
-             "--peer mpi: MPI sees one rank, horonrun started %ld: start it with mpirun -np %ld",
-             size, size);
-    return -1;
+    return 0;
 }
 
 /* @return what the call does */

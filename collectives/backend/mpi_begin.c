@@ -219,7 +219,7 @@ static horon_status_t check_begin(const struct horon_mpi_wanted *wanted, struct 
         return status;
     return horon_error_set(error, HORON_ERR_UNSUPPORTED,
                            "MPI is not begun in a process that %s started: start it with %s's "
-                           "mpirun, or call MPI_Init() before",
+                           "mpirun or horonrun --mpi, or call MPI_Init() before",
                            wanted->launcher.name ? wanted->launcher.name : "nobody",
                            process.library->family->name);
 }

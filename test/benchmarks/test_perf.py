@@ -17,6 +17,7 @@ HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE.parent / "drift"), str(HERE.parent / "tools")]
 
 import jobs  # noqa: E402
+import launchers  # noqa: E402
 import tap  # noqa: E402
 
 PERF = os.environ.get("HORON_TEST_PERF", "horon-perf")
@@ -245,8 +246,21 @@ def test_perf_mpi_peer_under_horonrun_is_refused():
     if "MPI sees" not in err and "no MPI library" in err:
         raise tap.Skip("no usable MPI library")
     assert status == 3, out + err
-    assert "MPI sees one rank, horonrun started 2: start it with mpirun -np 2" in err
+    assert "MPI sees one rank, horonrun started 2: start it with mpirun" in err
     assert "in-place" not in out
+
+
+def test_perf_mpi_peer_under_another_mpis_launcher_is_refused():
+    others = (launchers.mpirun, "libmpich.so.12"), (launchers.hydra, "libmpi.so.40")
+    for launch, library in others:
+        words = [PERF, "allreduce", "--peer", "mpi", "--mpi-library", library, *QUICK]
+        with launch(2, *words, ASAN_OPTIONS="detect_leaks=0") as job:
+            status, out, err = job.end()
+        if "no MPI library" in err:
+            raise tap.Skip(f"{library} is not installed")
+        assert status != 0, (out, err)
+        assert re.search("MPI sees one rank, .* started 2: name .* with --mpi-library", err), err
+        assert "in-place" not in out, out
 
 
 def test_perf_missing_mpi_library_is_named():
