@@ -167,7 +167,9 @@ def test_a_library_of_the_other_family_is_named():
             status, out, err = job.end()
         assert status != 0, (out, err)
         assert re.search(r"started 2 ranks, but libmpi.*start them with its own mpirun", err), err
-        assert "MPI_Finalize" not in err, err  # each is alone in its world
+        # Each is alone in its world; but one that hears of the other may be in MPI_Init() still.
+        hears = re.findall(r"^join: rank \d ", err, re.M)
+        assert err.count("MPI_Finalize() is left out") <= len(hears) < 2, err
 
 
 def test_a_communicator_of_the_other_family_is_refused():
