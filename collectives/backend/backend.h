@@ -113,6 +113,7 @@ struct horon_backend {
      * operations in order a rank knows only its own size, so ranks that break their promise may
      * choose differently. A backend that looks at the size and needs connecting therefore says
      * HORON_BACKEND_UNCHECKED: then ranks compare their operations first, and find that out.
+     * Those of this build say 0 so far, so that the user's order counts alone.
      * @param bytes of each rank's input; 0 also where they may differ */
     int (*preference)(const struct horon_backend *backend, const struct horon_signature *agreed,
                       uint64_t bytes);
