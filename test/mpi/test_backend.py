@@ -192,7 +192,7 @@ def test_a_communicator_of_one_rank_is_a_job_of_one():
     """c is MPI_COMM_SELF: of a world of two, and of one that nothing started."""
     for launch, file in FILES.items():
         for size in 2, 1:
-            with launch(size, BESIDE_MPI, file, "tcslf") as job:
+            with launch(size, BESIDE_MPI, file, "tcslf", ASAN_OPTIONS=MPI["ASAN_OPTIONS"]) as job:
                 status, out, err = job.end()
             job.assert_nothing_left()
             assert status == 0 and out.count("sum 1\n") == size, (out, err)

@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+#include "told_cores.h"
+
 #include <assert.h>
 #include <horon/horon.h>
 #include <poll.h>
@@ -31,8 +33,6 @@ int __real_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *limit,
                  const sigset_t *set);
 int __wrap_ppoll(struct pollfd *fds, nfds_t count, const struct timespec *limit,
                  const sigset_t *set);
-long __real_sysconf(int name);
-long __wrap_sysconf(int name);
 
 struct rank {
     pthread_t thread;
@@ -40,17 +40,11 @@ struct rank {
     const char *const *settings;
 };
 
-static long cores;
 static bool observes_naps;             /* alone */
 static _Thread_local int yields, naps; /* of this thread; ... */
 static _Thread_local sem_t *observer;  /* ... which posts this at the last of either */
 static int first_yields, first_naps;   /* of rank 0, once it has ended */
 static sem_t has_waited;
-
-long __wrap_sysconf(int name)
-{
-    return name == _SC_NPROCESSORS_ONLN ? cores : __real_sysconf(name);
-}
 
 static void note_wait(int number)
 {
@@ -113,7 +107,7 @@ static void *run(void *arg)
 static void run_both(long told, const char *const *settings)
 {
     struct rank ranks[2];
-    cores = told;
+    told_cores = told;
     assert_int_equal(sem_init(&has_waited, 0, 0), 0);
     for (int i = 0; i < 2; i++) {
         ranks[i] = (struct rank){.rank = i, .settings = settings};
