@@ -93,6 +93,8 @@ horon_status_t horon_http_look(const char *bytes, size_t count, struct horon_htt
     const size_t limit = count < HORON_HTTP_HEAD_BYTES_MAX ? count : HORON_HTTP_HEAD_BYTES_MAX;
     size_t at = 0;
     *head = (struct horon_http){.has_length = false};
+    if (count == 0)
+        return HORON_AGAIN;
     for (;;) {
         const long line = line_bytes(bytes + at, limit - at);
         if (line == -1)

@@ -27,7 +27,7 @@ struct horon_http {
 };
 
 /**
- * Looks at the head of what has come.
+ * Looks at the head of what has come, which may be nothing (NULL).
  * @return OK, it is whole; the body need not be | AGAIN, want more | ERR_PROTO, this is no such
  *         head, is longer than the maximum, or has a body in pieces (Transfer-Encoding)
  */

@@ -53,6 +53,7 @@ static void test_http_head_says_what_and_how_long(void **state)
 {
     struct horon_http head;
     (void)state;
+    assert_int_equal(horon_http_look(NULL, 0, &head), HORON_AGAIN);
     assert_int_equal(horon_http_look(answer, strlen(answer), &head), HORON_OK);
     assert_int_equal(horon_http_code(&head), 200);
     assert_true(head.has_length);
