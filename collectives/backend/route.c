@@ -32,11 +32,6 @@ static const struct horon_backend *backend_at(const struct horon_route *route, s
     return route->terms.backends[index];
 }
 
-static bool is_everywhere(const struct horon_backend *backend)
-{
-    return backend->caps & HORON_BACKEND_EVERYWHERE;
-}
-
 static bool is_usable_here(const struct horon_route *route,
                            const struct horon_backend_context *context, char *why, size_t why_bytes)
 {
@@ -130,8 +125,9 @@ static horon_status_t look_at_backends(struct horon_route *route)
             route->terms.versions[i] = context->version;
         else if (context)
             horon_backends_unused(route->options.backends, route->options.log, backend, "", why);
-        all_everywhere &= is_everywhere(backend);
-        if (!is_everywhere(backend))
+        const bool everywhere = backend->caps & HORON_BACKEND_EVERYWHERE;
+        all_everywhere &= everywhere;
+        if (!everywhere)
             continue;
         assert(route->terms.versions[i]);
         assert(backend->address_words == 0);
@@ -179,23 +175,26 @@ void horon_route_deinit(struct horon_route *route)
 
 /* ---- what is usable -------------------------------------------------------------------------- */
 
-/* A word for each backend, the higher the lower its version, since the highest of all is heard. */
+/* A word for each backend, the higher the lower its version, since the highest of all is heard; and
+ * the rank that says so. */
 static horon_status_t begin_to_agree(struct horon_route *route, struct horon_error *error)
 {
     if (horon_words_clear(&route->words, HORON_BACKENDS_MAX) != HORON_OK)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory to agree on backends");
     for (size_t i = 0; i < route->terms.count; i++)
-        route->words.words[i] = UINT32_MAX - route->terms.versions[i];
+        route->words.words[i] =
+            (uint64_t)(UINT32_MAX - route->terms.versions[i]) << 32 | (uint64_t)route->team->rank;
     horon_words_begin(&route->words, HORON_BACKENDS_MAX, NULL, CHECK_OF_BACKENDS);
     return HORON_OK;
 }
 
-/* All ranks do, before the same operation. */
-static void do_without(struct horon_route *route, size_t index, bool could)
+/* All ranks do, before the same operation. @param could this rank @param rank that cannot */
+static void do_without(struct horon_route *route, size_t index, bool could, uint64_t rank)
 {
+    const char *by = rank < (uint64_t)route->team->size ? route->team->rank_names[rank] : "a rank";
     if (could)
         horon_backends_unused(route->options.backends, route->options.log, backend_at(route, index),
-                              "", "another rank cannot");
+                              by, " cannot");
     drop_channel(route, index);
     route->terms.versions[index] = 0;
 }
@@ -212,9 +211,10 @@ HORON_SELDOM static horon_status_t agree(struct horon_route *route, bool *moved_
     if (status != HORON_OK)
         return status;
     for (size_t i = 0; i < route->terms.count; i++) {
-        const uint32_t version = UINT32_MAX - (uint32_t)route->words.words[i];
+        const uint64_t word = route->words.words[i];
+        const uint32_t version = UINT32_MAX - (uint32_t)(word >> 32);
         if (!version)
-            do_without(route, i, route->terms.versions[i]);
+            do_without(route, i, route->terms.versions[i], (uint32_t)word);
         route->terms.versions[i] = version;
     }
     become_ready(route);
@@ -283,7 +283,7 @@ static horon_status_t begin_to_open(struct horon_route *route, const struct horo
                               "no channel: ", horon_status_text(status));
         memset(addresses, 0, size * words * sizeof *addresses);
     }
-    route->words.words[0] = status != HORON_OK;
+    route->words.words[0] = status == HORON_OK ? 0 : 1 + (uint64_t)route->team->rank;
     horon_words_begin(&route->words, 1 + size * words, op, 0);
     horon_route_move(route, HORON_ROUTE_OPENS);
     return HORON_OK;
@@ -301,7 +301,7 @@ HORON_SELDOM static horon_status_t open_channel(struct horon_route *route,
     if (status == HORON_OK && route->step == HORON_ROUTE_OPENS) {
         status = horon_words_advance(&route->words, moved_out, error);
         if (status == HORON_OK && route->words.words[0]) {
-            do_without(route, index, route->channels[index]);
+            do_without(route, index, route->channels[index], route->words.words[0] - 1);
             become_ready(route);
             return HORON_OK;
         }

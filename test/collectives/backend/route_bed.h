@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 enum { SIZE = 2, COUNT = 5, LOG_MAX = 16 };
-
+static const char *const names[SIZE] = {"rank 0 (h)", "rank 1 (h)"};
 static const uint32_t caps =
     HORON_BACKEND_ANY_THREAD | HORON_BACKEND_KEEPS_TREE | HORON_BACKEND_EVERYWHERE;
 
@@ -76,7 +76,7 @@ static inline int end(void **state)
 static inline void join(struct bed *bed)
 {
     for (int rank = 0; rank < SIZE; rank++) {
-        bed->teams[rank] = (struct horon_team){.rank = rank, .size = SIZE};
+        bed->teams[rank] = (struct horon_team){.rank = rank, .size = SIZE, .rank_names = names};
         assert_int_equal(horon_backends_open(&bed->opened[rank], bed->tables, bed->backend_count,
                                              NULL, &bed->log, NULL),
                          HORON_OK);

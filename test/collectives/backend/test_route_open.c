@@ -52,7 +52,7 @@ static void test_route_uses_what_all_ranks_can_use(void **state)
     assert_null(bed->fakes[0].lanes[0].channels[0]);  /* and nobody made a channel of it */
     assert_int_equal(bed->line_count, 2);
     assert_non_null(strstr(bed->lines[0], "backend first is not used: its library was not found"));
-    assert_non_null(strstr(bed->lines[1], "backend first is not used: another rank cannot"));
+    assert_non_null(strstr(bed->lines[1], "backend first is not used: rank 1 (h) cannot"));
 }
 
 static void test_route_does_without_a_backend_that_is_not_there(void **state)
@@ -159,7 +159,7 @@ static void test_route_does_without_a_backend_of_which_a_rank_can_make_no_channe
     assert_int_equal(bed->fakes[1].lanes[0].done, 4);
     assert_int_equal(bed->line_count, 2);
     assert_non_null(strstr(bed->lines[0], "backend first is not used: no channel: "));
-    assert_non_null(strstr(bed->lines[1], "backend first is not used: another rank cannot"));
+    assert_non_null(strstr(bed->lines[1], "backend first is not used: rank 1 (h) cannot"));
 }
 
 /* What only a newer version has goes to it where all ranks have found that. */
