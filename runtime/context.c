@@ -14,10 +14,10 @@
 #include "host/failure_file.h"
 #include "reduce/reduce.h"
 #include "rings.h"
+#include "thread.h"
 #include "versions.h"
 
 #include <assert.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -287,12 +287,7 @@ static horon_status_t make_loop(struct horon_context *ctx, struct horon_error *e
 
 static horon_status_t start_thread(struct horon_context *ctx, struct horon_error *error)
 {
-    /* a guest blocks all signals in its thread: handlers run where the application expects them */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&ctx->thread, NULL, horon_progress_thread, ctx);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const int failed = horon_thread_start(&ctx->thread, horon_progress_thread, ctx);
     if (failed)
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, failed,
                                      "cannot start the progress thread (is there memory for it; do "

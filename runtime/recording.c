@@ -15,6 +15,7 @@
 #include "alloc.h"
 #include "clock.h"
 #include "observe/timeline.h"
+#include "thread.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -22,7 +23,6 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <semaphore.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -290,14 +290,9 @@ static horon_status_t create(struct horon_context *ctx, const char *path, bool m
     return status;
 }
 
-/* A guest blocks all signals in its threads, that of a file that grows too large among them. */
 static horon_status_t start_thread(struct horon_recording *recording, struct horon_error *error)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int failed = pthread_create(&recording->thread, NULL, recording_thread, recording);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const int failed = horon_thread_start(&recording->thread, recording_thread, recording);
     if (failed)
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, failed,
                                      "cannot start a thread for the timeline");

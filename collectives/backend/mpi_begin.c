@@ -16,11 +16,11 @@
 #include "alloc.h"
 #include "backend/mpi_finalize.h"
 #include "backend/mpi_open.h"
+#include "thread.h"
 
 #include <assert.h>
 #include <dlfcn.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,22 +78,6 @@ static void move(enum holder to)
 static void lose(enum world to)
 {
     process.world = to > process.world ? to : process.world;
-}
-
-/* Signals are for the program's threads. */
-int horon_mpi_start_thread(void *(*run)(void *arg), void *arg)
-{
-    sigset_t all, before;
-    pthread_attr_t detached;
-    pthread_t thread;
-    sigfillset(&all);
-    pthread_attr_init(&detached);
-    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int failed = pthread_create(&thread, &detached, run, arg);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&detached);
-    return failed;
 }
 
 void horon_mpi_end_with_process(void)
@@ -357,7 +341,7 @@ static horon_status_t start(const void *context, struct horon_error *error)
 {
     process.process = getpid();
     atomic_store(&process.begin, UNDER_WAY);
-    const int failed = horon_mpi_start_thread(call_init, NULL);
+    const int failed = horon_thread_start(NULL, call_init, NULL);
     if (failed) {
         atomic_store(&process.begin, NOT_BEGUN);
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, failed, "no thread that begins MPI");

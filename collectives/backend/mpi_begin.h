@@ -98,8 +98,5 @@ void horon_mpi_doubt(void);
 /** Has one, or is what was given up in MPI's hands? Then a call that needs all ranks of the world
  * might wait for ever, or end the process. Thread: any. Blocks: no. */
 bool horon_mpi_is_doubted(void);
-/** Runs calls of MPI's that wait for other ranks, on a detached thread with all signals blocked.
- * @return 0, or an errno value: there is no thread. Thread: any. */
-int horon_mpi_start_thread(void *(*run)(void *arg), void *arg);
 
 #endif

@@ -15,8 +15,8 @@
 #include "backend/mpi_finalize.h"
 
 #include "alloc.h"
-#include "backend/mpi_begin.h"
 #include "clock.h"
+#include "thread.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -90,7 +90,7 @@ bool horon_mpi_finalize(const struct horon_mpi_library *library, const pid_t *pe
     if (ending)
         *ending = (struct ending){library->mpi.finalize, eventfd(0, EFD_CLOEXEC)};
     if (fds && ending && ending->through >= 0 &&
-        horon_mpi_start_thread(call_finalize, ending) == 0) {
+        horon_thread_start(NULL, call_finalize, ending) == 0) {
         fds[0] = (struct pollfd){.fd = ending->through, .events = POLLIN};
         stays = wait_for_an_end(fds, peers, count) && !wait_for_call(fds, limit_ms);
     } else {

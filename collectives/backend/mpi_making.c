@@ -9,6 +9,7 @@
 #include "backend/mpi_state.h"
 
 #include "alloc.h"
+#include "thread.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -76,7 +77,7 @@ horon_status_t horon_mpi_making_begin(const struct horon_mpi_library *library, c
     making->size = size;
     making->count = count;
     memcpy(making->ranks, ranks, (size_t)size * sizeof *ranks);
-    const int failed = horon_mpi_start_thread(make, making);
+    const int failed = horon_thread_start(NULL, make, making);
     if (failed) {
         horon_free(making);
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, failed,

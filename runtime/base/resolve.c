@@ -8,9 +8,9 @@
 
 #include "alloc.h"
 #include "clock.h"
+#include "thread.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 
 #define SLICE_MS 100
@@ -64,22 +64,6 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* Signals are for the program's threads. @return false: there is none */
-static bool start(struct lookup *lookup)
-{
-    sigset_t all, before;
-    pthread_attr_t detached;
-    pthread_t thread;
-    sigfillset(&all);
-    pthread_attr_init(&detached);
-    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int failed = pthread_create(&thread, &detached, run, lookup);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&detached);
-    return !failed;
-}
-
 /* One slice at most. @return is it through? */
 static bool wait_for(struct lookup *lookup, uint64_t deadline_ns)
 {
@@ -128,7 +112,7 @@ horon_status_t horon_addresses_resolve_within(const char *host, int port,
     struct lookup *lookup = create(host, port);
     if (!lookup)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory to look up '%s'", host);
-    if (!start(lookup))
+    if (horon_thread_start(NULL, run, lookup) != 0)
         run(lookup);
     bool through = false, interrupted = false;
     while (!through && !interrupted) {

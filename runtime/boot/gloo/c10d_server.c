@@ -9,12 +9,12 @@
 #include "alloc.h"
 #include "boot/connect/listen.h"
 #include "boot/gloo/c10d_wire.h"
+#include "thread.h"
 
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -204,11 +204,7 @@ static void *run(void *arg)
 
 static horon_status_t start_thread(struct horon_c10d_server *server, struct horon_error *error)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int why = pthread_create(&server->thread, NULL, run, server);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const int why = horon_thread_start(&server->thread, run, server);
     return why == 0 ? HORON_OK
                     : horon_error_set_errno(error, HORON_ERR_SYSTEM, why,
                                             "no thread to serve a TCPStore with");
