@@ -41,7 +41,8 @@ struct horon_backend_context {
      * waits it looks by itself every millisecond. */
     bool is_bound;
     pthread_t thread;
-    bool is_mixed; /* some of the job's ranks are none of horon's; the holder of the token's */
+    bool is_mixed;  /* some of the job's ranks are none of horon's; the holder of the token's */
+    char told[256]; /* why it was not used, as the log has it last; the holder of the token's */
 };
 
 /** What a backend makes for a lane; its own struct begins with it. */

@@ -87,9 +87,25 @@ horon_status_t horon_backends_order(struct horon_backends *backends,
     return HORON_OK;
 }
 
+static struct horon_backend_context *context_of(const struct horon_backends *backends,
+                                                const struct horon_backend *backend)
+{
+    for (size_t i = 0; i < backends->count; i++)
+        if (backends->tables[i] == backend)
+            return backends->contexts[i];
+    return NULL;
+}
+
 void horon_backends_unused(const struct horon_backends *backends, const struct horon_log *log,
                            const struct horon_backend *backend, const char *what, const char *why)
 {
+    struct horon_backend_context *context = context_of(backends, backend);
+    char told[256];
+    snprintf(told, sizeof told, "%s%s", what, why);
+    if (context && strcmp(context->told, told) == 0)
+        return;
+    if (context)
+        memcpy(context->told, told, sizeof told);
     HORON_LOG_AT(log, backends->level, "backend %s is not used: %s%s", backend->name, what, why);
 }
 

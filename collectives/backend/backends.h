@@ -59,7 +59,8 @@ void horon_backends_close(struct horon_backends *backends, bool in_peace);
 size_t horon_backends_undelivered(const struct horon_backends *backends);
 /** Has each check its ranks, as in the table. */
 void horon_backends_check(const struct horon_backends *backends);
-/** Logs that one is not used, and why: @p what goes before it. */
+/** Logs that one is not used, and why: @p what goes before it. What the lanes and process sets of a
+ * context say alike in turn is one line. Owner only. */
 void horon_backends_unused(const struct horon_backends *backends, const struct horon_log *log,
                            const struct horon_backend *backend, const char *what, const char *why);
 /** Is the calling thread one that a backend needs to move its operations? Thread: any. */

@@ -15,6 +15,18 @@ static void test_route_does_without_a_backend_that_is_not_usable(void **state)
     assert_int_equal(bed->fakes[1].lanes[0].done, 2); /* the first is what all can use */
     assert_int_equal(bed->line_count, SIZE);
     assert_non_null(strstr(bed->lines[0], "backend first is not used: its library was not found"));
+    /* Another lane of the context has the same to say, which is no second line. */
+    struct horon_route_options options = bed->options;
+    options.backends = &bed->opened[0];
+    options.channel.channel = 1;
+    for (int lane = 1; lane <= 2; lane++) {
+        struct horon_route route;
+        if (lane == 2)
+            bed->fakes[0].refuses = "it has gone"; /* which is new */
+        assert_int_equal(horon_route_init(&route, &options, &bed->teams[0], NULL), HORON_OK);
+        horon_route_deinit(&route);
+        assert_int_equal(bed->line_count, SIZE + lane - 1);
+    }
 }
 
 static void test_route_does_without_what_nobody_could_drive(void **state)
