@@ -351,6 +351,7 @@ static const struct bad bads[] = {
     {{"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=a", "MASTER_PORT=70000"}, "MASTER_PORT=70000", false},
     {{"RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=a", "MASTER_PORT=abc"}, "MASTER_PORT=abc", false},
     {{"PMI_RANK=0"}, "PMI_SIZE", false},
+    {{"PMI_ID=1", "PMI_PORT=a:34835", "MPI_LOCALNRANKS=2"}, "without mpiexec's -pmi-port", false},
     {{"PMIX_RANK=0"}, "but PMIX_SIZE is not: its launcher need not tell it", false},
     /* as prterun sets them: it tells the size through PMIx only */
     {{"PMIX_RANK=1", "PMIX_NAMESPACE=prterun-a-1@1", "PRTE_LAUNCHED=1"}, "-x PMIX_SIZE=N", false},
