@@ -8,9 +8,12 @@
  *
  * fork() knows no handle, so this needs a list of the process, as little else does (the stores of
  * boot/gloo/hash_store.c, and the MPI library). It is guarded by `lock`, which is held across the
- * fork so that the child sees a whole list.
+ * fork so that the child sees a whole list. So is MPI's, which each context takes at its end:
+ * before the list's, as a thread that loads the library has it for long.
  */
 #include "context_state.h"
+
+#include "backend/mpi_begin.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the two below */
 static struct horon_context *contexts;
@@ -18,12 +21,14 @@ static bool installed;
 
 static void before_fork(void)
 {
+    horon_mpi_fork_hold();
     pthread_mutex_lock(&lock);
 }
 
 static void in_parent(void)
 {
     pthread_mutex_unlock(&lock);
+    horon_mpi_fork_release();
 }
 
 static void in_child(void)
@@ -38,6 +43,7 @@ static void in_child(void)
     }
     contexts = NULL;
     pthread_mutex_unlock(&lock);
+    horon_mpi_fork_release();
 }
 
 horon_status_t horon_fork_register(struct horon_context *ctx)

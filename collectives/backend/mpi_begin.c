@@ -488,3 +488,13 @@ bool horon_mpi_is_doubted(void)
     pthread_mutex_unlock(&process.lock);
     return doubted;
 }
+
+void horon_mpi_fork_hold(void)
+{
+    pthread_mutex_lock(&process.lock);
+}
+
+void horon_mpi_fork_release(void)
+{
+    pthread_mutex_unlock(&process.lock);
+}

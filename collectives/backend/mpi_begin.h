@@ -98,5 +98,9 @@ void horon_mpi_doubt(void);
 /** Has one, or is what was given up in MPI's hands? Then a call that needs all ranks of the world
  * might wait for ever, or end the process. Thread: any. Blocks: no. */
 bool horon_mpi_is_doubted(void);
+/** Around fork(): in its child the lock of what is kept here is nobody's, and a library is loaded
+ * or not. Blocks: while another thread asks, which may load the library. Thread: any. */
+void horon_mpi_fork_hold(void);
+void horon_mpi_fork_release(void);
 
 #endif
