@@ -61,13 +61,14 @@ static bool launcher_saw_end(const struct horon_context *ctx)
     return saw;
 }
 
-/* One that has left the job did so in peace, and its process may go on. */
+/* One that has left the job did so in peace, and its process may go on. Nobody sees the processes
+ * of Gloo's ranks end. */
 static bool follows_another(const struct horon_context *ctx)
 {
     const struct horon_blame *blame = &horon_engine_failure(ctx->engine)->blame;
     const int self = ctx->boot.topology.rank;
     return blame->rank >= 0 && blame->rank != self && blame->other_rank != self &&
-           blame->cause != HORON_CAUSE_LEFT;
+           blame->cause != HORON_CAUSE_LEFT && !ctx->boot.gloo_era;
 }
 
 static void announce_exit(struct horon_context *ctx, const char *reason)

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A rank among Gloo's that exits since another one is gone does not wait for the end of that one's
+ * process, of which it would hear nothing. Ranks are threads: the other one's process goes on.
+ */
+#undef NDEBUG
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "context_state.h"
+
+#include <assert.h>
+#include <horon/horon.h>
+#include <pthread.h>
+#include <string.h>
+
+static const char *const settings[] = {"GLOO_STORE=hash:leaving", NULL};
+
+/* In which a thread that exits waits for others. */
+static int turns;
+
+void __real_horon_connect_turn(struct horon_context *ctx, long pause_ns);
+void __wrap_horon_connect_turn(struct horon_context *ctx, long pause_ns);
+void __wrap_horon_connect_turn(struct horon_context *ctx, long pause_ns)
+{
+    turns++;
+    __real_horon_connect_turn(ctx, pause_ns);
+}
+
+static horon_context_t *join(int rank)
+{
+    char why[HORON_ERROR_TEXT_BYTES];
+    horon_context_t *ctx = NULL;
+    horon_options_t options = HORON_OPTIONS_INIT;
+    options.rank = rank;
+    options.size = 2;
+    options.settings = settings;
+    if (horon_context_create(&options, &ctx, why, sizeof why) != HORON_OK)
+        fail_msg("rank %d: %s", rank, why);
+    return ctx;
+}
+
+static void *come_and_go(void *arg)
+{
+    horon_context_destroy(join(1));
+    return arg;
+}
+
+static void test_gloo_leaving_waits_for_no_process(void **state)
+{
+    char why[HORON_ERROR_TEXT_BYTES];
+    float value = 1;
+    pthread_t other;
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    (void)state;
+    assert_int_equal(pthread_create(&other, NULL, come_and_go, NULL), 0);
+    horon_context_t *ctx = join(0);
+    desc.verb = HORON_ALLREDUCE;
+    desc.dtype = HORON_FLOAT32;
+    desc.flags = HORON_IN_ORDER;
+    desc.src = desc.dst = &value;
+    desc.count = 1;
+    pthread_join(other, NULL);
+    assert_int_equal(horon_run(ctx, &desc, -1, why, sizeof why), HORON_ERR_PEER_LOST);
+    if (!strstr(why, "rank 1"))
+        fail_msg("%s", why);
+    turns = 0;
+    assert_int_equal(horon_context_exit(ctx, "no rank 1"), HORON_OK);
+    assert_int_equal(turns, 0);
+    horon_context_destroy(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gloo_leaving_waits_for_no_process),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
