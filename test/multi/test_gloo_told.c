@@ -103,6 +103,15 @@ static void test_gloo_told_no_place_is_no_job_of_one(void **state)
     assert_int_equal(join(&told), HORON_OK); /* nor are there others without a store */
 }
 
+static void test_gloo_told_a_list_of_ranks_is_refused(void **state)
+{
+    struct told told = {.size = 2, .settings = {"GLOO_STORE=hash:listed", "RANKS=0,1", NULL}};
+    (void)state;
+    assert_int_equal(join(&told), HORON_ERR_CONFIG);
+    if (!strstr(told.why, "HORON_RANKS and HORON_GLOO_STORE exclude each other"))
+        fail_msg("%s", told.why);
+}
+
 static void *join_thread(void *arg)
 {
     join(arg);
@@ -218,6 +227,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_gloo_told_no_place_is_no_job_of_one, begin_clean),
+        cmocka_unit_test(test_gloo_told_a_list_of_ranks_is_refused),
         cmocka_unit_test(test_gloo_told_of_loopback_one_rank_warns_of_it),
         cmocka_unit_test(test_gloo_told_of_a_network_each_rank_warns_of_it),
         cmocka_unit_test(test_gloo_told_of_two_that_are_true_sums_bytes),

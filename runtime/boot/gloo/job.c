@@ -185,6 +185,10 @@ static horon_status_t join(struct horon_boot *boot, const struct horon_identity 
 static horon_status_t find_place(struct horon_identity *id, int rank, int size,
                                  const struct horon_config *config, struct horon_error *error)
 {
+    if (config->ranks[0])
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "HORON_RANKS and HORON_GLOO_STORE exclude each other: which of "
+                               "Gloo's ranks this is HORON_RANK and HORON_SIZE say");
     const horon_status_t status =
         horon_identity_find(id, rank, size, config->gloo_store, getenv, error);
     if (status != HORON_OK || !id->assumed)
