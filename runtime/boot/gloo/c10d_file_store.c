@@ -252,6 +252,7 @@ static void destroy(struct horon_gloo_store *base)
 
 static const struct horon_gloo_store_ops ops = {
     .name = "c10d-file",
+    .overwrites = true,
     .set = set,
     .get = get,
     .add = add,

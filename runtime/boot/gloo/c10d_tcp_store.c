@@ -175,6 +175,7 @@ static void destroy(struct horon_gloo_store *base)
 
 static const struct horon_gloo_store_ops ops = {
     .name = "tcp",
+    .overwrites = true,
     .set = set,
     .get = get,
     .add = add,

@@ -53,6 +53,29 @@ static horon_status_t look_at_era(const struct mesh *mesh, struct horon_error *e
     return status == HORON_AGAIN ? HORON_OK : status;
 }
 
+/* Two processes of one rank would each be found by some of the others, and what a job has left
+ * leads them nowhere. Two that come at the same time are not noticed. */
+static horon_status_t look_for_own(const struct mesh *mesh, struct horon_error *error)
+{
+    const int rank = mesh->options->rank;
+    struct horon_gloo_store *store = mesh->options->store;
+    struct horon_gloo_value value;
+    char key[32];
+    if (!store->ops->overwrites)
+        return HORON_OK;
+    snprintf(key, sizeof key, "%d", rank);
+    const horon_status_t status = horon_gloo_store_get(store, key, &value, &mesh->wait, error);
+    if (status != HORON_OK)
+        return status == HORON_AGAIN ? HORON_OK : status;
+    horon_free(value.bytes);
+    horon_error_set(error, HORON_ERR_INVALID,
+                    "the Gloo store has a rank %d already: two processes have that rank, or "
+                    "another job met there; give each job a store, or a prefix, of its own",
+                    rank);
+    horon_error_blame(error, HORON_CAUSE_SETTING, rank, -1);
+    return HORON_ERR_INVALID;
+}
+
 static horon_status_t publish(const struct mesh *mesh, struct horon_error *error)
 {
     const struct horon_gloo_mesh_options *options = mesh->options;
@@ -196,6 +219,8 @@ static horon_status_t run(struct mesh *mesh, int *sockets_out, struct horon_erro
         tell_where(mesh);
         status = look_at_era(mesh, error);
     }
+    if (status == HORON_OK)
+        status = look_for_own(mesh, error);
     if (status == HORON_OK)
         status = publish(mesh, error);
     if (status == HORON_OK) {

@@ -31,6 +31,7 @@ struct horon_gloo_value {
 
 struct horon_gloo_store_ops {
     const char *name; /* for texts: "file store DIR" begins with it */
+    bool overwrites;  /* set() does, in a store where a rank's key of another job may be left */
     /** @return OK | ERR_INVALID, the key is there already, and this store keeps the first |
      * ERR_TIMEOUT | ERR_CANCELLED | ERR_SYSTEM | ERR_PROTO | ERR_PEER_LOST, its server is gone */
     horon_status_t (*set)(struct horon_gloo_store *store, const char *key, const void *bytes,

@@ -17,6 +17,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -352,6 +353,39 @@ static void test_mesh_an_address_that_is_left_from_before_is_told(void **state)
     }
 }
 
+static struct horon_gloo_store *open_file(const char *url)
+{
+    struct horon_gloo_store *store = NULL;
+    struct horon_error error;
+    const struct horon_gloo_store_options options = {
+        .url = url, .prefix = "", .rank = 1, .size = 2};
+    assert_int_equal(horon_gloo_store_open(&options, &store, &error), HORON_OK);
+    return store;
+}
+
+/* In a store that takes a key twice: of another process, or of a job that was killed. */
+static void test_mesh_a_rank_that_is_there_already_is_refused(void **state)
+{
+    struct world *world = *state;
+    struct rank here;
+    char path[] = "/tmp/horon-test-mesh-XXXXXX", url[64];
+    const int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    snprintf(url, sizeof url, "c10d-file:%s", path);
+    struct horon_gloo_store *before = open_file(url);
+    assert_int_equal(horon_gloo_store_set(before, "1", "it", 2, NULL, NULL), HORON_OK);
+    start(world, &here, HORON_GLOO_ERA_3, 1, 2);
+    horon_gloo_store_destroy(here.options.store);
+    here.options.store = open_file(url);
+    go(&here);
+    join(&here);
+    horon_gloo_store_destroy(before);
+    unlink(path);
+    expect_failure(&here, HORON_ERR_INVALID, "has a rank 1 already: two processes have that rank");
+    assert_int_equal(here.error.blame.rank, 1);
+}
+
 static void test_mesh_a_rank_that_closes_is_named(void **state)
 {
     struct world *world = *state;
@@ -484,6 +518,7 @@ int main(void)
         IN_WORLD(test_mesh_a_rank_that_does_not_come_is_named),
         IN_WORLD(test_mesh_a_rank_that_is_lazy_is_told),
         IN_WORLD(test_mesh_an_address_that_is_left_from_before_is_told),
+        IN_WORLD(test_mesh_a_rank_that_is_there_already_is_refused),
         IN_WORLD(test_mesh_a_rank_that_closes_is_named),
         IN_WORLD(test_mesh_of_era_1_a_rank_that_closes_is_named),
         IN_WORLD(test_mesh_a_rank_may_have_left),
