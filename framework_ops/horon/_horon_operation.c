@@ -240,7 +240,9 @@ static int check_output(const struct horon_py_operation *op, bool has_src, bool 
         if (has_src || has_dst)
             why = "a barrier moves nothing: src and dst must be None";
     } else if (is_bounded(op->verb)) {
-        if (has_dst && op->dst.dtype != op->src.dtype)
+        if (has_dst && !has_src)
+            why = "every rank gives an input, if of no rows: it says the dtype and a row's shape";
+        else if (has_dst && op->dst.dtype != op->src.dtype)
             why = "output and input differ in dtype";
         else if (has_dst && op->dst.count == 0 && op->verb->output == HORON_PY_OUTPUT_ROWS)
             why = "an output whose size the ranks decide must be a tensor with room, or None";

@@ -207,6 +207,8 @@ def rank_only_writes():
         requests.append((horon.prepare("send", x, root_rank=1), 0))
     elif rank == 1:
         requests.append((horon.prepare("recv", None, x, root_rank=0), 0))
+    with pytest.raises(ValueError, match="every rank gives an input, if of no rows"):
+        horon.prepare("scatter", None, x, root_rank=last)
     with pytest.raises(ValueError, match="differ"):
         horon.prepare("broadcast", None, x, root_rank=rank)
     for step in range(3):
