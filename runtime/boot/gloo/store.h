@@ -31,7 +31,9 @@ struct horon_gloo_value {
 
 struct horon_gloo_store_ops {
     const char *name; /* for texts: "file store DIR" begins with it */
-    bool overwrites;  /* set() does, in a store where a rank's key of another job may be left */
+    /* set() does, where no rank of the same job comes a second time: what a rank finds of its own
+     * is another's. In Horovod's, whose set() overwrites, too, ranks begin again in their scope. */
+    bool overwrites;
     /** @return OK | ERR_INVALID, the key is there already, and this store keeps the first |
      * ERR_TIMEOUT | ERR_CANCELLED | ERR_SYSTEM | ERR_PROTO | ERR_PEER_LOST, its server is gone */
     horon_status_t (*set)(struct horon_gloo_store *store, const char *key, const void *bytes,

@@ -3,6 +3,7 @@
 #undef NDEBUG
 #include "boot/gloo/mesh.h"
 
+#include "../../../free_port.h"
 #include "alloc.h"
 #include "codec.h"
 
@@ -353,37 +354,43 @@ static void test_mesh_an_address_that_is_left_from_before_is_told(void **state)
     }
 }
 
-static struct horon_gloo_store *open_file(const char *url)
+static struct horon_gloo_store *open_store(const char *url, int rank)
 {
     struct horon_gloo_store *store = NULL;
     struct horon_error error;
     const struct horon_gloo_store_options options = {
-        .url = url, .prefix = "", .rank = 1, .size = 2};
+        .url = url, .prefix = "", .rank = rank, .size = 2, .serve = true, .wait = no_limit};
     assert_int_equal(horon_gloo_store_open(&options, &store, &error), HORON_OK);
     return store;
 }
 
 /* In a store that takes a key twice: of another process, or of a job that was killed. */
+static void expect_refusal(struct world *world, const char *url)
+{
+    struct rank here;
+    struct horon_gloo_store *before = open_store(url, 0);
+    assert_int_equal(horon_gloo_store_set(before, "1", "it", 2, &no_limit, NULL), HORON_OK);
+    start(world, &here, HORON_GLOO_ERA_3, 1, 2);
+    horon_gloo_store_destroy(here.options.store);
+    here.options.store = open_store(url, 1);
+    go(&here);
+    join(&here);
+    horon_gloo_store_destroy(before);
+    expect_failure(&here, HORON_ERR_INVALID, "has a rank 1 already: two processes have that rank");
+    assert_int_equal(here.error.blame.rank, 1);
+}
+
 static void test_mesh_a_rank_that_is_there_already_is_refused(void **state)
 {
-    struct world *world = *state;
-    struct rank here;
     char path[] = "/tmp/horon-test-mesh-XXXXXX", url[64];
     const int fd = mkstemp(path);
     assert_true(fd >= 0);
     close(fd);
     snprintf(url, sizeof url, "c10d-file:%s", path);
-    struct horon_gloo_store *before = open_file(url);
-    assert_int_equal(horon_gloo_store_set(before, "1", "it", 2, NULL, NULL), HORON_OK);
-    start(world, &here, HORON_GLOO_ERA_3, 1, 2);
-    horon_gloo_store_destroy(here.options.store);
-    here.options.store = open_file(url);
-    go(&here);
-    join(&here);
-    horon_gloo_store_destroy(before);
+    expect_refusal(*state, url);
     unlink(path);
-    expect_failure(&here, HORON_ERR_INVALID, "has a rank 1 already: two processes have that rank");
-    assert_int_equal(here.error.blame.rank, 1);
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%d", free_port());
+    expect_refusal(*state, url);
 }
 
 static void test_mesh_a_rank_that_closes_is_named(void **state)
