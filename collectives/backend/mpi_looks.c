@@ -13,8 +13,9 @@
 #include "clock.h"
 
 /* A turn looks so many times: where a look that finds nothing yields the core, as in Open MPI, a
- * waiter that yields after each look would look half as often. But it lasts no longer than this. */
-#define LOOKS 4
+ * waiter yields once more after each turn, and of few looks that shows. But it lasts no longer than
+ * this. */
+#define LOOKS 16
 #define TURN_NS UINT64_C(20000)
 /* How long an operation may take: of no bytes, and for each of them, at 50 MB/s; but no longer than
  * a minute, as a rank may hang in it. */
