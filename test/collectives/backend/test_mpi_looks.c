@@ -117,7 +117,7 @@ static void test_mpi_looks_a_turn_is_short(void **state)
     static const struct {
         uint64_t look_ns;
         unsigned looks;
-    } turns[] = {{0, 4}, {5 * US, 4}, {15 * US, 3}, {25 * US, 2}, {10 * MS, 2}};
+    } turns[] = {{0, 16}, {US, 16}, {5 * US, 5}, {15 * US, 3}, {25 * US, 2}, {10 * MS, 2}};
     (void)state;
     for (size_t i = 0; i < sizeof turns / sizeof *turns; i++) {
         bool moved;
@@ -132,7 +132,7 @@ static void test_mpi_looks_a_turn_is_short(void **state)
 static void test_mpi_looks_the_one_that_finds_the_end_is_the_last(void **state)
 {
     (void)state;
-    for (through_at = 1; through_at <= 4; through_at++) {
+    for (through_at = 1; through_at <= 16; through_at++) {
         bool moved;
         channel.flying = 2;
         looks = 0;
