@@ -423,6 +423,7 @@ static horon_status_t join(struct horon_context *ctx, const horon_options_t *opt
     const struct horon_boot_caller caller = {.control_bytes = control_bytes,
                                              .arena_bytes = arena_bytes,
                                              .host_ranks_max = HORON_REDUCE_INPUTS_MAX,
+                                             .slow_ns = HORON_BOOT_SLOW_NS,
                                              .interrupted = options->interrupted,
                                              .interrupted_arg = options->interrupted_arg,
                                              .hold_forks = horon_fork_hold,

@@ -61,7 +61,8 @@ static horon_status_t open_store(struct horon_joining *j, struct horon_error *er
                                           .interfaces = j->config->interfaces,
                                           .port_range = j->config->port_range,
                                           .resolve = &resolve,
-                                          .wrap = j->caller->wrap};
+                                          .wrap = j->caller->wrap,
+                                          .slow_ns = j->caller->slow_ns};
     /* it knows of no generation; settings are compared by name and value once profiles are here */
     options.self.hello = horon_hello_of(HORON_ROLE_STORE, j->id.rank, j->id.size);
     options.self.hello.job = j->id.job;
@@ -327,6 +328,7 @@ horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
     j->log = log;
     j->begun_ns = horon_clock_ns();
     j->ask_ns = j->begun_ns;
+    j->slow_ns = caller->slow_ns ? j->begun_ns + caller->slow_ns : UINT64_MAX;
     horon_status_t status = join(j, rank, size, &why);
     assert(status != HORON_OK || boot->topology.size == j->id.size);
     if (status == HORON_OK)

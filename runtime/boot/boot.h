@@ -30,6 +30,9 @@ struct horon_local_peer {
     struct horon_map arena; /* made by that rank, written by all ranks of the host */
 };
 
+/** Joining that takes longer is said to, as a user may see to what it waits for. */
+#define HORON_BOOT_SLOW_NS UINT64_C(10000000000)
+
 /** What the caller decides. */
 struct horon_boot_caller {
     /* How big the shared pieces are; the engine's layout says (pure functions of host size). */
@@ -38,6 +41,7 @@ struct horon_boot_caller {
     /* bytes of each rank's arena; zeroed */
     size_t (*arena_bytes)(const struct horon_config *config, int local_size, int size);
     int host_ranks_max;        /* a host with more is refused */
+    uint64_t slow_ns;          /* HORON_BOOT_SLOW_NS, or in tests another time; 0: never */
     horon_link_wrap_fn_t wrap; /* NULL, or wraps the links of the store's sessions, on all ranks;
                                   links between ranks are made by the caller */
     /* NULL, or asked about every 100 ms while joining waits; other than 0 ends it for all ranks */

@@ -74,6 +74,8 @@ static void turn(struct horon_joining *j)
     uint64_t until_ns = asks && j->ask_ns < j->deadline_ns ? j->ask_ns : j->deadline_ns;
     if (j->look_ns && j->look_ns < until_ns)
         until_ns = j->look_ns;
+    if (j->slow_ns < until_ns)
+        until_ns = j->slow_ns;
     horon_joining_turn(j, until_ns);
     if (!asks || horon_clock_ns() < j->ask_ns)
         return;
@@ -95,6 +97,30 @@ static horon_status_t ask_store(struct horon_joining *j, struct horon_error *err
     return error->status;
 }
 
+static void blobs_are_late(struct horon_joining *j, struct horon_error *why)
+{
+    horon_store_explain(j->store, why);
+}
+
+/* Once, long before the limit. Ranks that have reached the store leave it to the one that serves
+ * it, or to the launcher, to say which of them it lacks. */
+static void tell_slow(struct horon_joining *j,
+                      void (*late)(struct horon_joining *j, struct horon_error *why))
+{
+    const bool others_failed = j->others_failed; /* nothing has failed yet */
+    struct horon_error why;
+    if (late == blobs_are_late && horon_store_is_reached(j->store)) {
+        j->slow_ns = horon_clock_ns() + j->caller->slow_ns; /* it may be another thing then */
+        return;
+    }
+    j->slow_ns = UINT64_MAX;
+    late(j, &why);
+    j->others_failed = others_failed;
+    if (why.text[0]) /* else it came in this moment */
+        HORON_LOG_WARN(j->log, "still %s, after %d s: %s", j->doing,
+                       (int)((horon_clock_ns() - j->begun_ns) / 1000000000u), why.text);
+}
+
 horon_status_t horon_joining_wait(struct horon_joining *j,
                                   void (*late)(struct horon_joining *j, struct horon_error *why),
                                   struct horon_error *error)
@@ -106,6 +132,8 @@ horon_status_t horon_joining_wait(struct horon_joining *j,
         return interrupted(j, error);
     if (horon_clock_ns() < j->deadline_ns) {
         turn(j);
+        if (horon_clock_ns() >= j->slow_ns)
+            tell_slow(j, late);
         return HORON_OK;
     }
     late(j, &why);
@@ -133,6 +161,7 @@ static void give_up(struct horon_joining *j, const struct horon_error *why)
     struct horon_error ignored;
     if (j->over)
         return;
+    j->slow_ns = UINT64_MAX; /* what it waits for now is not joining */
     const bool connected = horon_store_abort(j->store, &told);
     if (connected)
         j->deadline_ns = horon_clock_ns() + FAREWELL_NS;
@@ -143,11 +172,6 @@ static void give_up(struct horon_joining *j, const struct horon_error *why)
 }
 
 /* ---- Rounds ---- */
-
-static void blobs_are_late(struct horon_joining *j, struct horon_error *why)
-{
-    horon_store_explain(j->store, why);
-}
 
 /* The store is asked at the deadline which ranks are missing. Where all stood still (a machine that
  * was suspended, a job that was stopped) every limit has passed when they go on: the server has its

@@ -27,7 +27,8 @@ struct horon_joining {
     uint64_t ask_ns;            /* when the caller is asked next whether to go on */
     bool interrupted;           /* the caller does not want to; it is not asked again */
     uint64_t look_ns;           /* when something is looked at that wakes no pump; 0: nothing is */
-    uint64_t deadline_ns;       /* when waiting ends; UINT64_MAX: never */
+    uint64_t slow_ns;     /* when it is told what is waited for; UINT64_MAX: it was, or never */
+    uint64_t deadline_ns; /* when waiting ends; UINT64_MAX: never */
     uint64_t begun_ns, met_ns, connected_ns; /* the ends of the steps; 0: not yet */
     const char *doing;                       /* "while ...", for texts */
     bool over;                 /* joining has failed, and the others know, or told us */

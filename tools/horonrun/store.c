@@ -9,6 +9,7 @@
 
 #include "address.h"
 #include "alloc.h"
+#include "boot/boot.h"
 #include "boot/identity/key.h"
 #include "boot/store/server.h"
 
@@ -65,6 +66,7 @@ static horon_status_t serve(struct horonrun_store *store, const struct horonrun_
                  .log = &store->log},
         .host_of = setup->host_of,
         .host_arg = setup->host_arg,
+        .slow_ns = HORON_BOOT_SLOW_NS,
     };
     struct horon_addresses listen = {0};
     int first, last;

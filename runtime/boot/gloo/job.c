@@ -57,6 +57,7 @@ static horon_status_t connect_all(struct horon_boot *boot, const struct horon_id
                                                  .era = era,
                                                  .interfaces = config->interfaces,
                                                  .timeout_ms = config->start_timeout_ms,
+                                                 .slow_ns = caller->slow_ns,
                                                  .interrupted = caller->interrupted,
                                                  .interrupted_arg = caller->interrupted_arg,
                                                  .fds = &boot->fds,

@@ -119,26 +119,6 @@ static int look(struct mesh *mesh, struct horon_error *error)
     return found;
 }
 
-static horon_status_t connect_all(struct mesh *mesh, struct horon_error *error)
-{
-    uint64_t look_ns = 0;
-    int pause_ms = LOOK_MS_MIN;
-    horon_status_t status = HORON_OK;
-    while (status == HORON_OK && !horon_gloo_pairs_done(&mesh->pairs)) {
-        const uint64_t now_ns = horon_clock_ns();
-        if (now_ns >= look_ns) {
-            const int found = look(mesh, error);
-            if (found < 0)
-                return error->status;
-            pause_ms = found > 0 ? LOOK_MS_MIN : pause_ms * 2;
-            pause_ms = pause_ms < LOOK_MS_MAX ? pause_ms : LOOK_MS_MAX;
-            look_ns = horon_clock_deadline(horon_clock_ns(), pause_ms);
-        }
-        status = horon_gloo_pairs_turn(&mesh->pairs, &mesh->wait, pause_ms, error);
-    }
-    return status;
-}
-
 /* One line about those that lack. */
 static void name_missing(const struct mesh *mesh, char *text, size_t text_bytes)
 {
@@ -166,6 +146,42 @@ static void name_missing(const struct mesh *mesh, char *text, size_t text_bytes)
         horon_text_add(text, text_bytes, "; ", "%d connections of others were refused, last of %s",
                        mesh->pairs.refused, horon_address_text(&mesh->pairs.refused_last, from));
     }
+}
+
+static void tell_slow(const struct mesh *mesh)
+{
+    const struct horon_gloo_mesh_options *options = mesh->options;
+    char text[HORON_ERROR_TEXT_BYTES] = "";
+    name_missing(mesh, text, sizeof text);
+    HORON_LOG_WARN(options->log,
+                   "still waiting for Gloo's ranks, after %d s, under '%s' in the store: %s",
+                   (int)(options->slow_ns / 1000000000u), options->store->prefix, text);
+}
+
+static horon_status_t connect_all(struct mesh *mesh, struct horon_error *error)
+{
+    const uint64_t begun_ns = horon_clock_ns(), slow_ns = mesh->options->slow_ns;
+    uint64_t look_ns = 0;
+    bool told = slow_ns == 0;
+    int pause_ms = LOOK_MS_MIN;
+    horon_status_t status = HORON_OK;
+    while (status == HORON_OK && !horon_gloo_pairs_done(&mesh->pairs)) {
+        const uint64_t now_ns = horon_clock_ns();
+        if (now_ns >= look_ns) {
+            const int found = look(mesh, error);
+            if (found < 0)
+                return error->status;
+            pause_ms = found > 0 ? LOOK_MS_MIN : pause_ms * 2;
+            pause_ms = pause_ms < LOOK_MS_MAX ? pause_ms : LOOK_MS_MAX;
+            look_ns = horon_clock_deadline(horon_clock_ns(), pause_ms);
+        }
+        status = horon_gloo_pairs_turn(&mesh->pairs, &mesh->wait, pause_ms, error);
+        if (!told && now_ns - begun_ns >= slow_ns && !horon_gloo_pairs_done(&mesh->pairs)) {
+            tell_slow(mesh);
+            told = true;
+        }
+    }
+    return status;
 }
 
 static horon_status_t timed_out(const struct mesh *mesh, struct horon_error *error)

@@ -332,6 +332,11 @@ void horon_store_explain(const struct horon_store *store, struct horon_error *wh
     }
 }
 
+bool horon_store_is_reached(const struct horon_store *store)
+{
+    return store->state == CLIENT_CONNECTED;
+}
+
 const struct horon_store_server *horon_store_served(const struct horon_store *store)
 {
     return store ? store->server : NULL;
@@ -361,6 +366,7 @@ static horon_status_t serve(struct horon_store *store, struct horon_error *error
                                                        .host_of = options->host_of,
                                                        .host_arg = options->host_arg,
                                                        .named = options->port_scan > 0,
+                                                       .slow_ns = options->slow_ns,
                                                        .wrap = options->wrap};
     store->server = horon_store_server_create(&serving);
     if (!store->server)

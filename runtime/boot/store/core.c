@@ -300,34 +300,60 @@ static void explain(const struct horon_store_server *server, char *text, size_t 
                        server->port, server->wanted_port);
 }
 
-/* With ERR_PEER_LOST the ranks that are here are not to blame, whatever they do. */
-static void fail_for_missing(struct horon_store_session *session, horon_status_t status)
+/* @param end of the fates that matter
+ * @param absent what is the matter with those that are not here
+ * @return the lowest of the first fate; -1: none is missing */
+static int describe_missing(const struct horon_store_session *session, enum fate end,
+                            const char *absent, char *text, size_t text_bytes)
 {
-    static const char *const texts[] = {[FATE_LEFT] = "left while joining",
-                                        [FATE_FAILED] = "failed without joining",
-                                        [FATE_ENDED] = "ended with status 0 without joining",
-                                        [FATE_ABSENT] = "never came",
-                                        [FATE_IDLE] = "came but went no further"};
-    const enum fate end = status == HORON_ERR_PEER_LOST ? FATE_IDLE : FATES;
+    const char *const fates[] = {[FATE_LEFT] = "left while joining",
+                                 [FATE_FAILED] = "failed without joining",
+                                 [FATE_ENDED] = "ended with status 0 without joining",
+                                 [FATE_ABSENT] = absent,
+                                 [FATE_IDLE] = "came but went no further"};
     bool explained = false; /* the others may yet come */
-    char text[HORON_ERROR_TEXT_BYTES - 128] = "", blame[400] = "";
-    int missing = -1; /* the lowest of the first fate */
-    struct horon_error why;
+    char blame[400] = "";
+    int missing = -1;
     for (enum fate fate = 0; fate < end && !(explained && fate > FATE_ENDED); fate++) {
         const struct listing listing = list(session, fate);
         if (listing.count == 0)
             continue;
         missing = missing < 0 ? listing.lowest : missing;
-        horon_text_add(text, sizeof text, "; ", "%s %s%s %s", listing.count == 1 ? "rank" : "ranks",
-                       listing.ranks, listing.hosts, texts[fate]);
+        horon_text_add(text, text_bytes, "; ", "%s %s%s %s", listing.count == 1 ? "rank" : "ranks",
+                       listing.ranks, listing.hosts, fates[fate]);
         explained = explained || fate == FATE_FAILED || fate == FATE_ENDED;
         if (fate == FATE_ABSENT)
             explain(session->server, blame, sizeof blame);
     }
-    horon_error_set(&why, status, "of %d ranks, %s%s%s", session->size, text, blame[0] ? "; " : "",
-                    blame);
+    if (blame[0])
+        horon_text_add(text, text_bytes, "; ", "%s", blame);
+    return missing;
+}
+
+/* With ERR_PEER_LOST the ranks that are here are not to blame, whatever they do. */
+static void fail_for_missing(struct horon_store_session *session, horon_status_t status)
+{
+    char text[HORON_ERROR_TEXT_BYTES - 32] = "";
+    const int missing = describe_missing(session, status == HORON_ERR_PEER_LOST ? FATE_IDLE : FATES,
+                                         "never came", text, sizeof text);
+    struct horon_error why;
+    horon_error_set(&why, status, "of %d ranks, %s", session->size, text);
     horon_error_blame(&why, HORON_CAUSE_ABSENT, missing, -1);
     fail(session, &why, false);
+}
+
+bool horon_store_server_awaits(const struct horon_store_server *server, char *text,
+                               size_t text_bytes)
+{
+    const struct horon_store_session *session = server->sessions;
+    char missing[HORON_ERROR_TEXT_BYTES - 32] = "";
+    while (session && (session->state != SESSION_JOINING || !session->count_in[HORON_MEMBER_WAITS]))
+        session = session->next;
+    if (!session ||
+        describe_missing(session, FATES, "did not come yet", missing, sizeof missing) < 0)
+        return false;
+    snprintf(text, text_bytes, "of %d ranks, %s", session->size, missing);
+    return true;
 }
 
 /* A member that is answered, or told of a failure, may have sent it before. */
@@ -523,6 +549,8 @@ void horon_store_server_destroy(struct horon_store_server *server)
     }
     while (server->sessions)
         free_session(server->sessions);
+    if (server->slow.active)
+        horon_pump_untimer(server->options.self.pump, &server->slow);
     horon_free(server->places);
     horon_free(server);
 }

@@ -7,6 +7,7 @@
 #include "boot/connect/acceptor.h"
 #include "boot/connect/listen.h"
 #include "boot/identity/identity.h"
+#include "clock.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -36,6 +37,26 @@ static void refuse_second(struct horon_store_server *server, struct horon_store_
                         horon_address_host_text(&second->from, second_from), why.text);
 }
 
+static void slow_due(void *arg)
+{
+    const struct horon_store_server *server = arg;
+    char missing[HORON_ERROR_TEXT_BYTES];
+    if (horon_store_server_awaits(arg, missing, sizeof missing))
+        HORON_LOG_WARN(server->options.self.log,
+                       "still waiting for ranks to join, the last came %d s ago: %s",
+                       (int)(server->options.slow_ns / 1000000000u), missing);
+}
+
+/* As long as ranks come it is of no use to say that others have not. */
+static void watch_the_rest(struct horon_store_server *server)
+{
+    server->slow.due = slow_due;
+    server->slow.arg = server;
+    if (server->options.slow_ns)
+        horon_pump_timer(server->options.self.pump, &server->slow,
+                         horon_clock_ns() + server->options.slow_ns);
+}
+
 /* A server of one session after another cannot tell a second process of a rank from a rank that
  * joins once more; a server of one can, as long as that one lacks somebody. */
 static void arrived(void *arg, const struct horon_proven *proven)
@@ -62,6 +83,7 @@ static void arrived(void *arg, const struct horon_proven *proven)
         horon_store_server_leave(member);
     else if (first)
         refuse_second(server, member, first);
+    watch_the_rest(selection);
     if (!launcher && server->full_sessions > 0)
         horon_acceptor_stop(server->acceptor); /* a rank that comes now wants the next server */
 }

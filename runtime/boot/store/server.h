@@ -25,6 +25,8 @@ struct horon_store_server_options {
     const char *(*host_of)(void *arg, int rank);
     void *host_arg;
     bool named; /* ranks look for it at several ports, of which its own has a sign (listen.h) */
+    /* So long after a rank has come a warning says which ones the others wait for; 0: never */
+    uint64_t slow_ns;
     horon_link_wrap_fn_t wrap; /* NULL, or wraps the link of each session */
 };
 
@@ -55,6 +57,7 @@ struct horon_store_server {
     int wanted_port;                       /* the first that it tried; 0: it took any */
     uint64_t next_index;                   /* of the first session that nobody has joined */
     int full_sessions;                     /* that all ranks have joined */
+    struct horon_timer slow;               /* to say which ranks lack, if none comes before */
     struct horon_store_session *sessions;  /* oldest first */
     struct horon_store_server *selections; /* those it has, latest first */
     struct horon_store_server *next;       /* of the selections that it is one of */
@@ -114,6 +117,10 @@ struct horon_store_server *horon_store_server_select(struct horon_store_server *
                                                      const struct horon_hello *hello);
 
 /* ---- core.c, for server.c; nothing of it can be reached without the job key ---- */
+
+/** Which ranks others wait for now, in the oldest session where any wait. @return false: in none */
+bool horon_store_server_awaits(const struct horon_store_server *server, char *text,
+                               size_t text_bytes);
 
 /**
  * Rank @p rank joins the next session that it was not in yet. Its stream, which is not open, gets

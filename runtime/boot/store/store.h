@@ -37,6 +37,7 @@ struct horon_store_options {
      */
     const struct horon_resolve_limit *resolve;
     horon_link_wrap_fn_t wrap; /* NULL, or wraps the link of each session, at both ends */
+    uint64_t slow_ns;          /* on a rank that serves: as in server.h */
 };
 
 /** The answer of a round: the blob of each rank, one after the other. */
@@ -85,6 +86,9 @@ bool horon_store_get(struct horon_store *store, struct horon_blobs *blobs_out);
 /** Says why the round is not complete in time, as far as this rank can know: ERR_TIMEOUT |
  * ERR_AUTH, ERR_CONFIG, ERR_PROTO, the store was found, but refuses us. */
 void horon_store_explain(const struct horon_store *store, struct horon_error *why);
+
+/** Is it connected? Where the round is not complete, the process that serves knows why. */
+bool horon_store_is_reached(const struct horon_store *store);
 
 /** @return the server, on a rank that serves; else NULL, of NULL, too. */
 const struct horon_store_server *horon_store_served(const struct horon_store *store);

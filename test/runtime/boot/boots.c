@@ -38,6 +38,12 @@ static void take_log(void *arg, horon_log_level_t level, const char *text)
         return;
     rank->warnings++;
     snprintf(rank->warning, sizeof rank->warning, "%s", text);
+    const char *waits = strstr(text, "still ");
+    if (!waits)
+        return;
+    if (rank->slow == 0)
+        snprintf(rank->waits, sizeof rank->waits, "%s", waits);
+    rank->slow++;
 }
 
 void boots_setting(struct boots *world, const char *setting)
@@ -70,6 +76,7 @@ static void *join_one(void *arg)
     const struct horon_boot_caller caller = {.control_bytes = control_bytes,
                                              .arena_bytes = arena_bytes,
                                              .host_ranks_max = world->host_ranks_max,
+                                             .slow_ns = world->slow_ns,
                                              .wrap = world->wrap,
                                              .interrupted = world->interrupted,
                                              .interrupted_arg = rank,

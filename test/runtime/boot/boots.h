@@ -29,6 +29,8 @@ struct boots_rank {
     struct horon_error error;
     int warnings;
     char warning[256];   /* the last one */
+    _Atomic int slow;    /* warnings that it still waits */
+    char waits[512];     /* the first of them */
     _Atomic int arrived; /* ranks that have come to the store, where this one serves it */
 };
 
@@ -37,6 +39,7 @@ struct boots {
     const char *settings[BOOT_SETTINGS_MAX + 1];
     size_t control_bytes, arena_bytes;
     int host_ranks_max;
+    uint64_t slow_ns;               /* as of horon_boot_caller */
     horon_link_wrap_fn_t wrap;      /* NULL, or of the links of store sessions */
     int (*interrupted)(void *rank); /* NULL, or asked by every rank */
     /* NULL, or called by every rank before it listens to others */

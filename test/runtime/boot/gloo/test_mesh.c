@@ -17,6 +17,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,21 +28,27 @@ enum { RANKS_MAX = 8 };
 static const struct horon_gloo_wait no_limit = {.deadline_ns = UINT64_MAX};
 static const enum horon_gloo_era eras[] = {HORON_GLOO_ERA_1, HORON_GLOO_ERA_3};
 
-static void quiet(void *arg, horon_log_level_t level, const char *text)
-{
-    (void)level;
-    (void)text;
-    ++*(int *)arg;
-}
-
 struct world {
     struct horon_gloo_hash *hash;
     struct horon_gloo_store *others; /* of whatever the test plays */
     int warnings;
+    char waits[256];  /* the warning of a rank that still waits */
+    _Atomic int slow; /* how many there were; only one rank says so at a time */
     struct horon_log log;
     struct horon_error error;
     int descriptors; /* before */
 };
+
+static void note(void *arg, horon_log_level_t level, const char *text)
+{
+    struct world *world = arg;
+    (void)level;
+    world->warnings++;
+    if (!strstr(text, "still waiting"))
+        return;
+    snprintf(world->waits, sizeof world->waits, "%s", text);
+    world->slow++;
+}
 
 struct rank {
     struct horon_gloo_mesh_options options;
@@ -69,7 +76,7 @@ static int make_world(void **state)
     world.descriptors = count_descriptors();
     world.hash = horon_gloo_hash_create();
     world.others = horon_gloo_hash_store(world.hash);
-    world.log = (struct horon_log){.fn = quiet, .arg = &world.warnings, .level = HORON_LOG_WARN};
+    world.log = (struct horon_log){.fn = note, .arg = &world, .level = HORON_LOG_WARN};
     *state = &world;
     return world.others ? 0 : -1;
 }
@@ -310,6 +317,26 @@ static void test_mesh_a_rank_that_does_not_come_is_named(void **state)
     }
 }
 
+static void test_mesh_a_rank_that_comes_late_is_named_before(void **state)
+{
+    struct world *world = *state;
+    struct rank ranks[2];
+    for (int r = 0; r < 2; r++)
+        start(world, &ranks[r], HORON_GLOO_ERA_3, r, 2);
+    ranks[0].options.slow_ns = 1;
+    go(&ranks[0]);
+    while (world->slow == 0)
+        sched_yield();
+    go(&ranks[1]);
+    for (int r = 0; r < 2; r++)
+        assert_int_equal(join(&ranks[r]), HORON_OK);
+    assert_int_equal(world->slow, 1);
+    assert_non_null(strstr(world->waits, "in the store: rank 1 has published nothing"));
+    check_pairs(ranks, 2);
+    for (int r = 0; r < 2; r++)
+        close_sockets(&ranks[r]);
+}
+
 /* As a rank of torch's that connects lazily publishes: its address, and no ids. */
 static void test_mesh_a_rank_that_is_lazy_is_told(void **state)
 {
@@ -523,6 +550,7 @@ int main(void)
         IN_WORLD(test_mesh_strangers_keep_nobody_waiting),
         IN_WORLD(test_mesh_of_era_1_prefers_the_host_that_was_published),
         IN_WORLD(test_mesh_a_rank_that_does_not_come_is_named),
+        IN_WORLD(test_mesh_a_rank_that_comes_late_is_named_before),
         IN_WORLD(test_mesh_a_rank_that_is_lazy_is_told),
         IN_WORLD(test_mesh_an_address_that_is_left_from_before_is_told),
         IN_WORLD(test_mesh_a_rank_that_is_there_already_is_refused),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A launcher tells the store of a rank that has ended well: a rank that joins without it fails,
- * and no other. */
+/* What the core says of ranks that are missing. A launcher tells it of one that has ended well: a
+ * rank that joins without it fails, and no other. */
 #undef NDEBUG
 #include "boot/store/server.h"
 
@@ -105,6 +105,36 @@ static void test_store_late_rank_hears_at_once_why_joining_failed(void **state)
     horon_store_server_destroy(core);
 }
 
+static void expect_awaits(const struct horon_store_server *core, const char *expected)
+{
+    char text[HORON_ERROR_TEXT_BYTES] = "";
+    assert_int_equal(horon_store_server_awaits(core, text, sizeof text), expected != NULL);
+    if (expected)
+        assert_string_equal(text, expected);
+}
+
+static void test_store_says_which_ranks_others_wait_for(void **state)
+{
+    struct horon_store_server *core = make(3);
+    struct client clients[3];
+    (void)state;
+    expect_awaits(core, NULL);
+    join(core, 0, &clients[0]);
+    join(core, 1, &clients[1]);
+    expect_awaits(core, NULL); /* nobody waits here */
+    put_last(&clients[0]);
+    expect_awaits(core, "of 3 ranks, rank 2 on b did not come yet; rank 1 on a came but went no "
+                        "further");
+    join(core, 2, &clients[2]);
+    put_last(&clients[2]);
+    expect_awaits(core, "of 3 ranks, rank 1 on a came but went no further");
+    put_last(&clients[1]);
+    expect_awaits(core, NULL); /* all have joined */
+    for (int r = 0; r < 3; r++)
+        horon_store_server_leave(clients[r].member);
+    horon_store_server_destroy(core);
+}
+
 static void test_store_ended_ranks_fail_ranks_that_come(void **state)
 {
     struct horon_store_server *core = make(4);
@@ -177,6 +207,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_store_ended_rank_fails_ranks_that_wait_for_it),
         cmocka_unit_test(test_store_late_rank_hears_at_once_why_joining_failed),
+        cmocka_unit_test(test_store_says_which_ranks_others_wait_for),
         cmocka_unit_test(test_store_ended_ranks_fail_ranks_that_come),
         cmocka_unit_test(test_store_ended_rank_harms_no_session_that_it_was_in),
         cmocka_unit_test(test_store_failed_rank_fails_all_that_come),

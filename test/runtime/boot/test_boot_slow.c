@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What ranks say while they still wait: which of them lacks, or what stands in the way, once, by
+ * the one that knows. The job joins all the same when that comes.
+ */
+#undef NDEBUG
+#include "boots.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <sched.h>
+#include <string.h>
+
+#define SLOW_NS 1000000u
+
+static void expect_told(const struct boots_rank *rank, const char *text)
+{
+    assert_true(rank->slow > 0);
+    if (!strstr(rank->waits, text))
+        print_message("%s\n", rank->waits);
+    assert_non_null(strstr(rank->waits, text));
+}
+
+/* The last rank comes once another one has said that it lacks. */
+static horon_status_t come_once_missed(void *arg, int number, struct horon_error *error)
+{
+    struct boots_rank *rank = arg;
+    (void)error;
+    if (number == rank->world->size - 1)
+        while (rank->world->ranks[0].slow == 0)
+            sched_yield();
+    return HORON_OK;
+}
+
+static void set_up(struct boots *world, int size, struct place *place)
+{
+    place_tcp(place);
+    boots_init(world, size, place->setting);
+    world->slow_ns = SLOW_NS;
+}
+
+static void test_boot_slow_rank_is_named_by_the_one_that_serves(void **state)
+{
+    struct place place;
+    struct boots world;
+    (void)state;
+    set_up(&world, 2, &place);
+    world.get_ready = come_once_missed;
+    boots_join(&world);
+    boots_expect_joined(&world);
+    expect_told(&world.ranks[0], "still waiting for ranks to join, the last came 0 s ago: of 2 "
+                                 "ranks, rank 1 did not come yet");
+    boots_part(&world);
+    place_end(&place);
+}
+
+/* Rank 0 is the last, and serves: the others have nobody else to ask. */
+static horon_status_t serve_once_missed(void *arg, int number, struct horon_error *error)
+{
+    struct boots_rank *rank = arg;
+    (void)error;
+    for (int r = 1; number == 0 && r < rank->world->size; r++)
+        while (rank->world->ranks[r].slow == 0)
+            sched_yield();
+    return HORON_OK;
+}
+
+static void test_boot_slow_store_is_told_by_each(void **state)
+{
+    struct place place;
+    struct boots world;
+    (void)state;
+    set_up(&world, 3, &place);
+    world.get_ready = serve_once_missed;
+    boots_join(&world);
+    boots_expect_joined(&world);
+    for (int r = 1; r < 3; r++)
+        expect_told(&world.ranks[r],
+                    "still meeting the other ranks, after 0 s: the store at tcp://127.0.0.1:");
+    boots_part(&world);
+    place_end(&place);
+}
+
+/* A library that is not through until rank 1 has said that it waits. */
+static horon_status_t begin_once_missed(void *arg, const struct horon_launcher *launcher, int size,
+                                        struct horon_error *error)
+{
+    const struct boots_rank *rank = arg;
+    (void)launcher;
+    (void)size;
+    if (rank->world->ranks[1].slow > 0)
+        return HORON_OK;
+    horon_error_set(error, HORON_ERR_TIMEOUT, "a library is not through");
+    return HORON_IN_PROGRESS;
+}
+
+/* A rank says one thing that it waits for: on a busy machine it was another one, and the next job
+ * has more time to come so far. */
+static void test_boot_slow_beginning_is_told(void **state)
+{
+    struct place place;
+    struct boots world;
+    bool told = false;
+    (void)state;
+    for (int i = 0; i < 12 && !told; i++) {
+        set_up(&world, 2, &place);
+        world.slow_ns <<= i;
+        world.prepare = begin_once_missed;
+        boots_join(&world);
+        boots_expect_joined(&world);
+        told = strstr(world.ranks[1].waits, "beginning what all ranks begin together, after ") &&
+               strstr(world.ranks[1].waits, " s: a library is not through");
+        boots_part(&world);
+        place_end(&place);
+    }
+    assert_true(told);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_boot_slow_rank_is_named_by_the_one_that_serves),
+        cmocka_unit_test(test_boot_slow_store_is_told_by_each),
+        cmocka_unit_test(test_boot_slow_beginning_is_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
