@@ -20,6 +20,7 @@
  * MPI may notice before horon does that a rank is gone, and does not say which: a call fails. That
  * is held back for a while, in which horon names the rank.
  */
+#include "backend/mpi_gate.h"
 #include "backend/mpi_state.h"
 
 #include "alloc.h"
@@ -103,6 +104,8 @@ static horon_status_t mpi_open(const struct horon_backend *backend,
     context->base.thread = pthread_self(); /* the main one, if it matters */
     context->serialized = context->library->level <= HORON_MPI_SERIALIZED;
     context->promised = settings->mpi_serialized || context->base.is_bound;
+    if (!context->base.is_bound) /* else nobody moves anything while the main thread ends MPI */
+        horon_mpi_gate_await(settings->posted, settings->landed);
     *context_out = &context->base;
     HORON_LOG_INFO(log, "MPI: %s (%s), rank %d of %d, %s", context->library->version,
                    context->library->file, context->library->rank, context->library->size,
@@ -123,12 +126,15 @@ static void mpi_close(struct horon_backend_context *base, bool in_peace)
     if (!context)
         return;
     assert(!context->channels);
+    horon_mpi_gate_await(NULL, NULL);
     leave_making(context, &context->making);
     const bool stays = context->given_up || !in_peace;
-    for (int i = 0; i < HORON_MPI_SERIALIZED_CHANNELS && !stays; i++)
-        if (context->comms[i] && horon_mpi_may_call(context) &&
-            !horon_mpi_has_ended(context->library))
-            context->library->mpi.comm_free(&context->comms[i]);
+    if (!stays && horon_mpi_may_call(context) && horon_mpi_gate_enter()) {
+        for (int i = 0; i < HORON_MPI_SERIALIZED_CHANNELS; i++)
+            if (context->comms[i])
+                context->library->mpi.comm_free(&context->comms[i]);
+        horon_mpi_gate_leave();
+    }
     if (stays && context->library->began)
         say_left_out(context->log);
     horon_mpi_end(stays, context->closed || context->left_making);
@@ -221,8 +227,10 @@ static void mpi_destroy(struct horon_backend_channel *base)
     leave_making(context, &channel->making);
     if (!channel->given_up) {
         if (channel->connected && !context->serialized && !context->closed &&
-            !horon_mpi_has_ended(context->library))
+            horon_mpi_gate_enter()) {
             horon_mpi_calls_of(channel)->comm_free(&channel->comm);
+            horon_mpi_gate_leave();
+        }
         free_memory(channel);
     }
     unlist(channel);
@@ -279,8 +287,6 @@ static horon_status_t begin_to_connect(struct horon_mpi_channel *channel, const 
 {
     const struct horon_mpi_library *library = channel->context->library;
     const int size = channel->team->size;
-    if (horon_mpi_has_ended(library)) /* since create() */
-        return horon_error_set(error, HORON_ERR_CLOSED, "MPI was ended by the program");
     for (int rank = 0; rank < size; rank++) {
         bool known = addresses[rank] >= 1 && addresses[rank] <= (uint64_t)library->size;
         for (int other = 0; other < rank && known; other++)
@@ -332,6 +338,11 @@ static horon_status_t take_comm(struct horon_mpi_channel *channel, struct horon_
     return status;
 }
 
+static horon_status_t say_ended(struct horon_error *error)
+{
+    return horon_error_set(error, HORON_ERR_CLOSED, "MPI was ended by the program");
+}
+
 static horon_status_t mpi_connect(struct horon_backend_channel *base, const uint64_t *addresses,
                                   bool *moved_out, struct horon_error *error)
 {
@@ -341,11 +352,14 @@ static horon_status_t mpi_connect(struct horon_backend_channel *base, const uint
         return held_back(channel, error);
     if (!horon_mpi_may_call(channel->context))
         return HORON_IN_PROGRESS;
+    if (!horon_mpi_gate_enter()) /* since create(), perhaps */
+        return say_ended(error);
     const bool made = channel->context->serialized && channel->context->comms[channel->tag];
     if (!channel->making && !channel->context->making && !made)
         status = begin_to_connect(channel, addresses, error);
     if (status == HORON_OK)
         status = take_comm(channel, error);
+    horon_mpi_gate_leave();
     if (status != HORON_OK)
         return status == HORON_ERR_SYSTEM ? hold_back(channel, error) : status;
     HORON_LOG_INFO(channel->context->log, "backend mpi is connected, among %d ranks",
@@ -413,18 +427,9 @@ static horon_status_t go_on(struct horon_mpi_channel *channel, struct horon_erro
     return status == HORON_OK ? HORON_IN_PROGRESS : status;
 }
 
-static horon_status_t mpi_advance(struct horon_backend_channel *base, bool *moved_out,
-                                  struct horon_error *error)
+static horon_status_t advance(struct horon_mpi_channel *channel, bool *moved_out,
+                              struct horon_error *error)
 {
-    struct horon_mpi_channel *channel = channel_of(base);
-    assert(channel->step != HORON_MPI_IDLE);
-    assert(!channel->context->making); /* all are made before the first of them is used */
-    if (horon_mpi_has_ended(channel->context->library))
-        return horon_error_set(error, HORON_ERR_CLOSED, "MPI was ended by the program");
-    if (channel->failed_ns)
-        return held_back(channel, error);
-    if (!horon_mpi_may_call(channel->context))
-        return HORON_IN_PROGRESS;
     for (;;) {
         horon_status_t status = HORON_OK;
         if (channel->flying > 0)
@@ -446,6 +451,26 @@ static horon_status_t mpi_advance(struct horon_backend_channel *base, bool *move
         if (status != HORON_IN_PROGRESS)
             return status;
     }
+}
+
+static horon_status_t mpi_advance(struct horon_backend_channel *base, bool *moved_out,
+                                  struct horon_error *error)
+{
+    struct horon_mpi_channel *channel = channel_of(base);
+    const struct horon_mpi_context *context = channel->context;
+    assert(channel->step != HORON_MPI_IDLE);
+    assert(!context->making); /* all are made before the first of them is used */
+    if (horon_mpi_gate_is_closed())
+        return say_ended(error);
+    if (channel->failed_ns)
+        return held_back(channel, error);
+    if (!horon_mpi_may_call(context))
+        return HORON_IN_PROGRESS;
+    if (!horon_mpi_gate_enter())
+        return say_ended(error);
+    const horon_status_t status = advance(channel, moved_out, error);
+    horon_mpi_gate_leave();
+    return status;
 }
 
 static void mpi_abort(struct horon_backend_channel *base)
@@ -511,10 +536,11 @@ static uint64_t mpi_settle(struct horon_backend_channel *base)
     const struct horon_mpi_context *context = channel->context;
     int found = 0;
     if (!channel->settles || channel->given_up || context->closed || !horon_mpi_may_call(context) ||
-        (context->serialized && context->making) || horon_mpi_has_ended(context->library))
+        (context->serialized && context->making) || !horon_mpi_gate_enter())
         return 0;
     horon_mpi_calls_of(channel)->iprobe(channel->team->rank, 0, channel->comm, &found,
                                         context->library->family->statuses_ignore);
+    horon_mpi_gate_leave();
     const uint64_t now_ns = horon_clock_ns();
     if (!channel->ended_ns)
         channel->ended_ns = now_ns;

@@ -15,6 +15,7 @@
 
 #include "alloc.h"
 #include "backend/mpi_finalize.h"
+#include "backend/mpi_gate.h"
 #include "backend/mpi_open.h"
 #include "thread.h"
 
@@ -410,6 +411,8 @@ static horon_status_t take(const struct horon_mpi_wanted *wanted, struct horon_e
         status = see(wanted, error);
     if (status == HORON_OK)
         status = horon_mpi_make_handles(process.library, error);
+    if (status == HORON_OK)
+        status = horon_mpi_gate_make(process.library, error);
     if (status == HORON_OK) {
         move(USED);
         process.of_launch = has_peers(wanted);
@@ -469,8 +472,10 @@ void horon_mpi_end(bool stays, bool closed)
     process.context = NULL;
     if (stays)
         lose(BROKEN);
-    if (process.world != BROKEN && !horon_mpi_has_ended(process.library))
+    if (process.world != BROKEN && horon_mpi_gate_enter()) {
         horon_mpi_free_handles(process.library);
+        horon_mpi_gate_leave();
+    }
     pthread_mutex_unlock(&process.lock);
 }
 

@@ -14,6 +14,7 @@
 #include "backend/mpi_library.h"
 
 #include "alloc.h"
+#include "backend/mpi_gate.h"
 #include "backend/mpi_open.h"
 #include "reduce/reduce.h"
 
@@ -48,6 +49,7 @@ struct object_row {
 };
 
 static const struct object_row world_row = {"ompi_mpi_comm_world", 0x44000000, 0x101};
+static const struct object_row self_row = {"ompi_mpi_comm_self", 0x44000001, 0x102};
 static const struct object_row comm_null_row = {"ompi_mpi_comm_null", 0x04000000, 0x100};
 static const struct object_row errors_return_row = {"ompi_mpi_errors_return", 0x54000001, 0x143};
 
@@ -103,6 +105,8 @@ static const struct call_row call_rows[] = {
     CALL("Comm_set_errhandler", comm_set_errhandler),
     CALL("Comm_test_inter", comm_test_inter),
     CALL("Comm_free", comm_free),
+    CALL("Comm_create_keyval", comm_create_keyval),
+    CALL("Comm_set_attr", comm_set_attr),
     CALL("Group_incl", group_incl),
     CALL("Group_free", group_free),
     CALL("Group_translate_ranks", group_translate_ranks),
@@ -224,6 +228,8 @@ static horon_status_t find_objects(struct horon_mpi_library *library, struct hor
 {
     horon_status_t status = find_object(library, &world_row, &library->world, error);
     if (status == HORON_OK)
+        status = find_object(library, &self_row, &library->self, error);
+    if (status == HORON_OK)
         status = find_object(library, &comm_null_row, &library->comm_null, error);
     if (status == HORON_OK)
         status = find_object(library, &errors_return_row, &library->errors_return, error);
@@ -294,8 +300,9 @@ horon_status_t horon_mpi_load(const char *file, const char *launcher,
 
 bool horon_mpi_has_ended(const struct horon_mpi_library *library)
 {
-    int ended = 0;
-    library->mpi.finalized(&ended);
+    int ended = horon_mpi_gate_is_closed();
+    if (!ended)
+        library->mpi.finalized(&ended);
     return ended;
 }
 
@@ -338,8 +345,9 @@ horon_status_t horon_mpi_make_handles(const struct horon_mpi_library *library,
 void horon_mpi_free_handles(const struct horon_mpi_library *library)
 {
     const struct horon_mpi_calls *mpi = &library->mpi;
+    if (!process.has_handles)
+        return;
     assert(library == &process.library);
-    assert(process.has_handles);
     mpi->type_free(&process.types[HORON_FLOAT16]);
     mpi->type_free(&process.types[HORON_BFLOAT16]);
     for (int redop = 0; redop < HORON_REDOP_COUNT; redop++)

@@ -59,6 +59,11 @@ struct horon_mpi_calls {
     int (*comm_set_errhandler)(horon_mpi_handle comm, horon_mpi_handle handler);
     int (*comm_test_inter)(horon_mpi_handle comm, int *flag);
     int (*comm_free)(horon_mpi_handle *comm);
+    int (*comm_create_keyval)(int (*copies)(horon_mpi_handle comm, int key, void *extra,
+                                            void *value, void *copy, int *flag),
+                              int (*ends)(horon_mpi_handle comm, int key, void *value, void *extra),
+                              int *key, void *extra);
+    int (*comm_set_attr)(horon_mpi_handle comm, int key, void *value);
     int (*group_incl)(horon_mpi_handle group, int n, const int *ranks, horon_mpi_handle *made);
     int (*group_free)(horon_mpi_handle *group);
     int (*group_translate_ranks)(horon_mpi_handle from, int n, const int *ranks,
@@ -102,7 +107,7 @@ struct horon_mpi_library {
     char version[96];           /* as it says: "Open MPI v4.1.4, ..." */
     void *image;                /* of dlopen() */
     struct horon_mpi_calls mpi; /* all of them are there */
-    horon_mpi_handle world, comm_null, errors_return;
+    horon_mpi_handle world, self, comm_null, errors_return;
     bool began;     /* by horon, which ends it at the end of the process: nobody else makes calls */
     int level;      /* HORON_MPI_SINGLE and so on */
     int rank, size; /* in its world */
@@ -120,7 +125,7 @@ horon_status_t horon_mpi_load(const char *file, const char *launcher,
 bool horon_mpi_has_ended(const struct horon_mpi_library *library);
 
 /** Makes those of the handles below that are not MPI's, once it has begun, unless they are there;
- * and frees them. */
+ * and frees them, if they are. */
 horon_status_t horon_mpi_make_handles(const struct horon_mpi_library *library,
                                       struct horon_error *error);
 void horon_mpi_free_handles(const struct horon_mpi_library *library);

@@ -5,7 +5,9 @@
 
 #include "launcher.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 struct horon_link;
 
@@ -17,7 +19,10 @@ struct horon_backend_settings {
     const char *mpi_library; /* a file; "": one that is found */
     bool mpi_serialized;     /* the program makes no calls of MPI as long as the context is there */
     struct horon_launcher launcher;
-    int launched;        /* ranks that it started */
+    int launched; /* ranks that it started */
+    /* Operations that the program has submitted, and those of them that have ended, ever: NULL, or
+     * as long as the context */
+    const _Atomic uint32_t *posted, *landed;
     const void *context; /* an address of its own, by which prepare() knows that it asks again */
     /* [launched] links to Gloo's ranks, NULL for this one: the backend gloo takes them, and leaves
      * NULL; what it has not taken is the caller's. NULL: there are none */

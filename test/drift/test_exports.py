@@ -19,6 +19,7 @@ HOLDS_STATE = (
     "fork.c.o",
     "gloo_hash_store.c.o",
     "backend_mpi_begin.c.o",
+    "backend_mpi_gate.c.o",
     "backend_mpi_library.c.o",
 )
 

@@ -308,6 +308,26 @@ def test_a_program_that_ends_mpi_before_it_leaves():
             assert ("failed: MPI was ended by the program" in err) == fails, (steps, err)
 
 
+def test_a_program_that_ends_mpi_beside_an_operation():
+    """MPICH 4.0 crashes where a thread is in a call in that moment, whatever it does then."""
+    launch = launchers.mpirun
+    for steps in ("tjsbvbfzl", "tjsbvfzl", "tjsbvbfzl"):
+        with launch(3, BESIDE_MPI, FILES[launch], steps, **MPI) as job:
+            status, out, err = job.end()
+        job.assert_nothing_left()
+        assert status == 0 and out.count("large: 0 are wrong") == 3, (steps, out, err)
+
+
+def test_a_program_that_ends_mpi_while_an_operation_waits():
+    """For other ranks: a thread calls MPI now and then meanwhile, which MPICH's end does not
+    survive."""
+    for launch, file in FILES.items():
+        with launch(3, BESIDE_MPI, file, "tjsssafl", **MPI) as job:
+            status, out, err = job.end()
+        job.assert_nothing_left()
+        assert status == 0 and out.count("sum 3") == 9, (launch.__name__, out, err)
+
+
 def test_the_one_thread_that_may_call_mpi_waits_without_a_core():
     """Else rank 0 never comes."""
     for launch, file in FILES.items():

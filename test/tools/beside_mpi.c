@@ -5,7 +5,8 @@
  * w joins as a rank of MPI_COMM_WORLD and c of MPI_COMM_SELF; o joins in another thread, which
  * ends; d sums, too, but rank 0 comes when the others have long waited for it, and were idle; x
  * sums by name and in order at once, begun in an order of the rank's; p in a process set of ranks
- * 0 and 1; q kills the last rank, and the others sum in vain; u takes away what says that the
+ * 0 and 1; v submits a sum that takes a while, and z waits for it; a begins a sum that no other
+ * rank has; q kills the last rank, and the others sum in vain; u takes away what says that the
  * launcher has a key-value space, and h hides PMIx's library from horon; i, t, e, b and f are
  * MPI_Init, MPI_Init_thread for calls of all threads and of one at a time, MPI_Barrier and
  * MPI_Finalize.
@@ -23,7 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { IDLE_WAITS = 50 };
+enum { IDLE_WAITS = 50, LARGE = 8 << 20 };
 
 #define WORLD 0x44000000 /* MPI_COMM_WORLD of MPICH's ABI; in Open MPI's it is an object */
 
@@ -102,6 +103,44 @@ static void sum(horon_context_t *ctx)
     printf("sum %d\n", (int)one);
 }
 
+/* Of many elements, each of which all ranks have as 1. */
+struct large {
+    int32_t *elements;
+    horon_request_t *request;
+};
+
+static void submit_large(horon_context_t *ctx, struct large *large)
+{
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    large->elements = malloc(LARGE * sizeof *large->elements);
+    if (!large->elements)
+        stop("malloc", "no memory");
+    for (int i = 0; i < LARGE; i++)
+        large->elements[i] = 1;
+    desc.verb = HORON_ALLREDUCE;
+    desc.name = "large";
+    desc.dtype = HORON_INT32;
+    desc.src = desc.dst = large->elements;
+    desc.count = LARGE;
+    if (horon_submit(ctx, &desc, &large->request) != HORON_OK)
+        stop("submit", horon_last_error(ctx));
+}
+
+/* It may have failed, as long as it says why. */
+static void wait_for_large(horon_context_t *ctx, struct large *large)
+{
+    int wrong = 0;
+    if (horon_wait(large->request, HORON_HOST_DONE, -1) == HORON_OK) {
+        for (int i = 0; i < LARGE; i++)
+            wrong += large->elements[i] != horon_size(ctx);
+        printf("large: %d are wrong\n", wrong);
+    } else {
+        printf("large failed: %s\n", horon_request_error(large->request));
+    }
+    horon_release(large->request);
+    free(large->elements);
+}
+
 static void sum_in_vain(horon_context_t *ctx)
 {
     char why[HORON_ERROR_TEXT_BYTES];
@@ -110,6 +149,24 @@ static void sum_in_vain(horon_context_t *ctx)
         raise(SIGKILL);
     if (try_to_sum(ctx, &one, why, sizeof why) == HORON_OK)
         stop("sum", "was not in vain");
+}
+
+/* No other rank has it: nothing of it is in MPI, and this rank waits for it. */
+static void begin_alone(horon_context_t *ctx)
+{
+    static int32_t one;
+    char name[32];
+    horon_request_t *request;
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    snprintf(name, sizeof name, "of rank %d", horon_rank(ctx));
+    desc.verb = HORON_ALLREDUCE;
+    desc.name = name;
+    desc.dtype = HORON_INT32;
+    desc.src = desc.dst = &one;
+    desc.count = 1;
+    if (horon_submit(ctx, &desc, &request) != HORON_OK)
+        stop("submit", horon_last_error(ctx));
+    horon_release(request);
 }
 
 /* MPI_Barrier, in which rank 0 waits for the others. */
@@ -196,12 +253,24 @@ static void sum_in_set(horon_context_t *ctx)
     printf("of two %d\n", (int)one);
 }
 
-/* Steps that take something away. */
-static void hinder(char step, horon_context_t *ctx)
+/* Steps that do more than sum, leave something or take it away. */
+static void do_more(char step, horon_context_t *ctx, struct large *large)
 {
     switch (step) {
     case 'q':
         sum_in_vain(ctx);
+        break;
+    case 'x':
+        sum_both_ways(ctx);
+        break;
+    case 'a':
+        begin_alone(ctx);
+        break;
+    case 'v':
+        submit_large(ctx, large);
+        break;
+    case 'z':
+        wait_for_large(ctx, large);
         break;
     case 'h':
         hides_pmix = true;
@@ -218,6 +287,7 @@ static void hinder(char step, horon_context_t *ctx)
 int main(int argc, char **argv)
 {
     horon_context_t *ctx = NULL, *other = NULL;
+    struct large large;
     void *library = argc > 2 ? dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL) : NULL;
     if (!library)
         stop("dlopen", argc > 2 ? dlerror() : "beside_mpi LIBRARY STEPS");
@@ -268,9 +338,6 @@ int main(int argc, char **argv)
         case 'd':
             sum_late(ctx, &(struct meeting){barrier, world});
             break;
-        case 'x':
-            sum_both_ways(ctx);
-            break;
         case 'p':
             sum_in_set(ctx);
             break;
@@ -281,7 +348,7 @@ int main(int argc, char **argv)
             finalize();
             break;
         default:
-            hinder(*step, ctx);
+            do_more(*step, ctx, &large);
         }
     }
     return fflush(stdout);
