@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 
@@ -28,6 +29,13 @@ FAILING_MPI_LIBRARY = os.environ.get("FAILING_MPI_LIBRARY")
 SANITIZER = os.environ.get("SANITIZER")
 FILES = {launchers.mpirun: "libmpi.so.40", launchers.hydra: "libmpich.so.12"}
 NAMES = {launchers.mpirun: "Open MPI", launchers.hydra: "MPICH"}
+
+
+def need_library(file):
+    """In a process of its own, as it may have one MPI."""
+    load = [sys.executable, "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1])", file]
+    there = subprocess.run(load, check=False, capture_output=True).returncode == 0
+    tap.need(there, f"{file} cannot be loaded (Debian: libopenmpi3, libmpich12)")
 
 
 def test_results_of_every_verb_are_right():
@@ -154,6 +162,7 @@ def test_a_job_that_does_not_ask_for_mpi_opens_no_library():
 
 
 def test_ranks_that_mpi_did_not_start_do_without():
+    need_library(FILES[launchers.mpirun])
     with jobs.Job("-np", "2", SUM_ONCE, "1009", env=MPI) as job:
         status, out, err = job.end()
     assert status == 0, (out, err)
@@ -233,6 +242,8 @@ def test_a_second_mpi_is_not_opened():
 def test_srun_without_what_an_mpi_needs_does_without():
     """Open MPI would end the process, and MPICH have each rank alone."""
     open_mpi, mpich = FILES.values()
+    need_library(open_mpi)
+    need_library(mpich)
     with slurm.cluster() as env:
         for way, file, needs in (
             ("none", "", "pmix"),
