@@ -11,6 +11,7 @@ HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE.parent / "drift")]
 
 import tap  # noqa: E402
+import tree  # noqa: E402
 
 INFO = os.environ.get("HORON_TEST_INFO", "horon-info")
 
@@ -82,6 +83,16 @@ def test_info_tells_of_each_backend_in_one_line_what_was_found():
     assert re.fullmatch(rf"{one}(; {one})*|no: none of lib\S+ .*", found["mpi"]), found
     found = backends(HORON_MPI_LIBRARY="/nowhere/libmpi.so")
     assert re.match(r"no: /nowhere/libmpi.so: cannot open", found["mpi"]), found
+
+
+def test_info_looks_for_the_mpi_that_a_rank_opens():
+    def names(file, array):
+        text = (tree.ROOT / file).read_text()
+        return re.findall(r'"(lib\S+)"', re.search(rf"{array}\[\] = {{(.*?)}};", text, re.S)[1])
+
+    opened = names("collectives/backend/mpi_open.c", "usual_files")
+    looked_for = names("tools/info/found.c", r"names")
+    assert looked_for == opened, (looked_for, opened)
 
 
 def test_info_tells_which_backend_carries_what():

@@ -207,8 +207,9 @@ static const char *chosen_mpi(struct horon_config *config)
 
 static void find_mpi(struct horon_found *found)
 {
-    static const char *const names[] = {"libmpi.so.40",     "libmpi.so.12",    "libmpich.so.12",
-                                        "libmpi_ibm.so.40", "libmpi_abi.so.1", "libmpi.so"};
+    /* Those that a rank would open. */
+    static const char *const names[] = {"libmpi.so.40", "libmpich.so.12", "libmpi.so.12",
+                                        "libmpi_abi.so.1", "libmpi_abi.so.0"};
     *found = (struct horon_found){0};
     struct horon_found one;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
