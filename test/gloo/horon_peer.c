@@ -60,14 +60,23 @@ static const struct word verbs[] = {
 };
 
 static const struct word dtypes[] = {
-    {"u8", HORON_UINT8},        {"i8", HORON_INT8},
-    {"u16", HORON_UINT16},      {"i16", HORON_INT16},
-    {"u32", HORON_UINT32},      {"i32", HORON_INT32},
-    {"u64", HORON_UINT64},      {"i64", HORON_INT64},
-    {"f16", HORON_FLOAT16},     {"f32", HORON_FLOAT32},
-    {"bf16", HORON_BFLOAT16},   {"f64", HORON_FLOAT64},
-    {"bool", HORON_BOOL},       {"c64", HORON_COMPLEX64},
-    {"c128", HORON_COMPLEX128}, {NULL, 0},
+    {"u8", HORON_UINT8},
+    {"i8", HORON_INT8},
+    {"u16", HORON_UINT16},
+    {"i16", HORON_INT16},
+    {"u32", HORON_UINT32},
+    {"i32", HORON_INT32},
+    {"u64", HORON_UINT64},
+    {"i64", HORON_INT64},
+    {"f16", HORON_FLOAT16},
+    {"f32", HORON_FLOAT32},
+    {"bf16", HORON_BFLOAT16},
+    {"f64", HORON_FLOAT64},
+    {"bool", HORON_BOOL},
+    {"c32", HORON_FLOAT16},
+    {"c64", HORON_COMPLEX64},
+    {"c128", HORON_COMPLEX128},
+    {NULL, 0},
 };
 
 static const struct word ops[] = {
@@ -110,17 +119,22 @@ static void tell_rows(struct work *work, int rank, int size)
     work->desc.splits = work->rows;
 }
 
-/* What reduces takes a complex number for two, as torch does. */
+/* What reduces takes a complex number for two, as torch does; and "c32", which torch calls
+ * complex32 and horon has no word for, is two float16 of every verb. */
 static void take_apart(struct work *work)
 {
     const uint32_t verb = work->desc.verb;
-    if (verb != HORON_ALLREDUCE && verb != HORON_REDUCE && verb != HORON_REDUCESCATTER)
+    const bool halves = strcmp(work->step.dtype, "c32") == 0;
+    if (!halves && verb != HORON_ALLREDUCE && verb != HORON_REDUCE && verb != HORON_REDUCESCATTER)
         return;
-    if (work->desc.dtype != HORON_COMPLEX64 && work->desc.dtype != HORON_COMPLEX128)
+    if (!halves && work->desc.dtype != HORON_COMPLEX64 && work->desc.dtype != HORON_COMPLEX128)
         return;
-    work->desc.dtype = work->desc.dtype == HORON_COMPLEX64 ? HORON_FLOAT32 : HORON_FLOAT64;
+    if (!halves)
+        work->desc.dtype = work->desc.dtype == HORON_COMPLEX64 ? HORON_FLOAT32 : HORON_FLOAT64;
     work->desc.count *= 2;
     work->desc.dst_count *= 2;
+    for (int i = 0; i < SCRIPT_RANKS_MAX && work->desc.splits; i++)
+        work->rows[i] *= 2;
 }
 
 static void make(struct work *work, const struct script_step *step, int rank, int size)

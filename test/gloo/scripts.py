@@ -11,7 +11,7 @@ GLOO_DTYPES = "u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "f16", "f32"
 TORCH_DTYPES = "u8", "i8", "i32", "i64", "f16", "bf16", "f32", "f64"
 OLD_TORCH_DTYPES = tuple(dtype for dtype in TORCH_DTYPES if dtype != "bf16")
 DTYPES = {"gloo": GLOO_DTYPES, "torch": TORCH_DTYPES, "old-torch": OLD_TORCH_DTYPES}
-ONLY_TORCH_DTYPES = "bool", "c64", "c128"  # complex: sums, and nothing gathers them at a root
+ONLY_TORCH_DTYPES = "bool", "c32", "c64", "c128"  # complex: sums, and no gather
 ROOTED = "broadcast", "reduce", "gather", "gatherv", "scatter"
 ALL = "allreduce", "allgather", "allgatherv", "alltoall", "alltoallv"
 NOT_TORCH = "gatherv", "allgatherv"  # torch calls no such

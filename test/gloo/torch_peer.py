@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 
 import torch
 import torch.distributed as dist
@@ -29,6 +30,7 @@ DTYPES = {
     "f32": torch.float32,
     "f64": torch.float64,
     "bool": torch.bool,
+    "c32": torch.complex32,
     "c64": torch.complex64,
     "c128": torch.complex128,
 }
@@ -41,6 +43,7 @@ OPS = {
     "or": dist.ReduceOp.BOR,
     "xor": dist.ReduceOp.BXOR,
 }
+warnings.filterwarnings("ignore", message="ComplexHalf")  # c32, which moves and adds well
 reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 library = ctypes.CDLL(os.environ["SCRIPT_LIBRARY"])
 library.script_seed.restype = library.script_hash.restype = ctypes.c_uint64
