@@ -133,12 +133,12 @@ def check_messages(*peers):
             check(peer, size, scripts.messages())
 
 
-def failures(kinds, script, kill=None, line=None):
+def failures(kinds, script, kill=None, line=None, like=None):
     """Runs a job that fails: rank @p kill is killed once all have begun @p line, or kills itself.
     Gloo that has a part of a message awaits the rest up to its limit, which is short here.
     @return the statuses and what each rank told"""
     everybody = range(len(kinds))
-    with ranks.team(kinds, script, peer_env={"PEER_TIMEOUT_S": "5"}) as job:
+    with ranks.team(kinds, script, like=like, peer_env={"PEER_TIMEOUT_S": "5"}) as job:
         if kill is not None:
             begun = f"{line} begins"
             jobs.until(
@@ -169,6 +169,16 @@ def test_a_rank_that_dies_in_an_allreduce():
     script = ["allreduce f32 sum 1009", "x100000 allreduce f32 sum 4000037"]
     for kinds in ["horon", "gloo"], ["horon", "gloo", "horon"], ["gloo", "horon", "gloo"]:
         assert_ends(kinds, script, 1, kill=1, line=2)
+
+
+def test_a_rank_that_dies_in_a_message():
+    """Of 64 MiB, which has its credit: the rank that sends it, or the one that receives it."""
+    script = ["+ recv u8 - 67108864 1 0 3", "barrier", "+ send u8 - 67108864 1 0 3"]
+    for peer in "gloo", "torch":
+        for kinds in ["horon", peer], [peer, "horon"], ["horon", "horon"]:
+            for dies in 0, 1:
+                like = None if peer in kinds else peer
+                assert_ends(kinds, [*script, f"die - - 0 {dies}", "wait"], dies, like=like)
 
 
 LARGE = {
