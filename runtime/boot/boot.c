@@ -25,6 +25,9 @@
 #define SILENCE_NS_MAX 15000000000u
 #define NEWS_NS 1000000000u  /* for late ranks to hear why joining failed */
 #define DRAIN_NS 5000000000u /* for a server's last answers */
+/* Between two looks at what is begun before the ranks meet, and two questions to the caller. */
+#define EARLY_PAUSE_NS 1000000
+#define EARLY_ASK_NS 100000000u
 
 /* Known of others once their profiles are here. */
 static const char *host_of(void *arg, int rank)
@@ -93,6 +96,63 @@ static horon_status_t allocate(struct horon_joining *j, struct horon_error *erro
     return HORON_OK;
 }
 
+static struct horon_launcher launcher_of(const struct horon_joining *j)
+{
+    return (struct horon_launcher){.name = j->id.source,
+                                   .srun = j->id.srun,
+                                   .ends_all = !j->config->failure_file[0] &&
+                                               horon_identity_has_launcher(getenv)};
+}
+
+static bool goes_on(void *arg)
+{
+    struct horon_joining *j = arg;
+    j->interrupted =
+        j->caller->interrupted && j->caller->interrupted(j->caller->interrupted_arg) != 0;
+    return !j->interrupted;
+}
+
+/* What all begin together, begun before they have met, as MPI may be what they meet by. They do not
+ * hear of each other yet: the limit alone ends it. */
+static horon_status_t begin_early(struct horon_joining *j, struct horon_error *error)
+{
+    const struct horon_launcher launcher = launcher_of(j);
+    const uint64_t deadline_ns = horon_clock_deadline(j->begun_ns, j->config->start_timeout_ms);
+    horon_status_t status = HORON_IN_PROGRESS;
+    uint64_t ask_ns = 0;
+    while (j->caller->prepare && status == HORON_IN_PROGRESS) {
+        const uint64_t now_ns = horon_clock_ns();
+        status = j->caller->prepare(j->caller->arg, &launcher, j->id.size, error);
+        if (status != HORON_IN_PROGRESS)
+            return status;
+        if (now_ns >= deadline_ns)
+            return error->status = HORON_ERR_TIMEOUT;
+        if (now_ns >= ask_ns && !goes_on(j))
+            return horon_error_set(error, HORON_ERR_CANCELLED, "joining was interrupted");
+        ask_ns = now_ns >= ask_ns ? now_ns + EARLY_ASK_NS : ask_ns;
+        nanosleep(&(struct timespec){.tv_nsec = EARLY_PAUSE_NS}, NULL);
+    }
+    return HORON_OK;
+}
+
+/* @param error  of a job that lacks a place to meet. @return it, or OK: MPI's world is one */
+static horon_status_t take_world(struct horon_joining *j, struct horon_error *error)
+{
+    struct horon_error why = {0};
+    const horon_status_t begun = j->config->ranks[0] ? HORON_OK : begin_early(j, &why);
+    if (begun == HORON_ERR_TIMEOUT) {
+        horon_text_add(error->text, sizeof error->text, "",
+                       " (MPI was begun to tell, and was not through in %lld ms: %s)",
+                       (long long)j->config->start_timeout_ms, why.text);
+        return error->status = begun;
+    }
+    if (begun != HORON_OK) {
+        *error = why;
+        return begun;
+    }
+    return horon_identity_by_world(&j->id, &j->comm, j->config, error) ? HORON_OK : error->status;
+}
+
 static horon_status_t find_identity(struct horon_joining *j, int rank, int size,
                                     struct horon_error *error)
 {
@@ -106,8 +166,7 @@ static horon_status_t find_identity(struct horon_joining *j, int rank, int size,
                                               config->mpi_library, getenv, error);
     horon_status_t status = horon_identity_find(&j->id, rank, size, config->store, getenv, error);
     if (status == HORON_AGAIN)
-        status =
-            horon_identity_by_world(&j->id, &j->comm, config, error) ? HORON_OK : error->status;
+        status = take_world(j, error);
     return status == HORON_OK ? horon_identity_select(&j->id, config->ranks, error) : status;
 }
 
@@ -199,14 +258,6 @@ static void joining_deinit(struct horon_joining *j, bool joined)
     horon_free(j);
 }
 
-static bool goes_on(void *arg)
-{
-    struct horon_joining *j = arg;
-    j->interrupted =
-        j->caller->interrupted && j->caller->interrupted(j->caller->interrupted_arg) != 0;
-    return !j->interrupted;
-}
-
 /* Where the launcher's key-value space tells the store. Processes that it has started and that are
  * no rank of this job are not waited for there. @return AGAIN, there is no way to the space */
 static horon_status_t hold_meeting(struct horon_joining *j, char *key_text,
@@ -250,7 +301,7 @@ static horon_status_t meet(struct horon_joining *j, char *key_text, struct horon
     if (status != HORON_AGAIN)
         return status;
     const bool lacks = !id->store[0] || (id->port_scan && far && !key_text[0]);
-    if (!lacks || !horon_identity_by_world(id, &j->comm, j->config, error))
+    if (!lacks || take_world(j, error) != HORON_OK)
         return id->store[0] ? HORON_OK : error->status;
     const struct horon_error no_way = *error;
     const horon_status_t met = hold_meeting(j, key_text, error);
@@ -265,10 +316,7 @@ static horon_status_t join(struct horon_joining *j, int rank, int size, struct h
     horon_status_t status = prepare(j, rank, size, error);
     if (status != HORON_OK)
         return status;
-    j->boot->launcher = (struct horon_launcher){.name = j->id.source,
-                                                .srun = j->id.srun,
-                                                .ends_all = !j->config->failure_file[0] &&
-                                                            horon_identity_has_launcher(getenv)};
+    j->boot->launcher = launcher_of(j);
     if (j->id.size == 1) {
         horon_joining_report_identity(j);
         return horon_joining_run_alone(j, error);

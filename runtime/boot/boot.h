@@ -56,7 +56,8 @@ struct horon_boot_caller {
     /* NULL, or makes ready what the caller needs of this machine, as rank @p rank, before the ranks
      * meet: if it fails, all hear why */
     horon_status_t (*get_ready)(void *arg, int rank, struct horon_error *error);
-    /* NULL, or begins what all ranks of several begin together, once they are connected; a library
+    /* NULL, or begins what all ranks of several begin together, once they are connected, or before,
+     * where nothing but MPI tells them where to meet; a library
      * may wait for them there, and does so in a thread of its own. Asked again and again, about
      * every millisecond. @return OK, it is through | IN_PROGRESS, @p error says what is waited for
      * | a failure, which all hear */

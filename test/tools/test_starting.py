@@ -200,6 +200,21 @@ def test_mpirun_ranks_of_several_hosts_meet_by_mpi_where_nothing_else_tells():
             check_met_by_mpi(job, steps)
 
 
+def test_mpirun_ranks_meet_by_the_mpi_that_is_asked_for_where_nothing_else_tells():
+    command = ("env", *FAR.split(), BESIDE_MPI)
+    for steps in ("hjsl", "hjsljsl"):
+        with mpirun(3, OPEN_MPI, steps, command=command, HORON_BACKEND="mpi", **DEBUG) as job:
+            check_met_by_mpi(job, steps)
+    lacks = 'if [ "$PMIX_RANK" = 1 ]; then exec tail -f /dev/null; fi; exec "$@"'
+    command = ("sh", "-c", lacks, "-", *command)
+    env = {"HORON_BACKEND": "mpi", "HORON_START_TIMEOUT": "1s", **LOSES}
+    with mpirun(3, OPEN_MPI, "hjsl", command=command, **env) as job:
+        status, out, err = job.end()
+    assert status != 0 and "sum" not in out, (out, err)
+    told = "would be told by PMIx.*MPI was begun to tell, and was not through in 1000 ms: .* waits"
+    assert re.search(told, err), err
+
+
 def test_hydra_ranks_meet_by_mpi_where_nothing_else_tells():
     for steps in ("iujsbslf", "tujsljslf"):
         with hydra(3, MPICH, steps, program=BESIDE_MPI, **DEBUG) as job:

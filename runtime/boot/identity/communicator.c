@@ -6,10 +6,10 @@
  * told apart that meet at one address with the same key.
  *
  * MPI's world is such a space, too, where the job would fail otherwise: its launcher tells neither
- * where to meet nor a key, or cannot be asked. Then MPI, which all ranks have begun, is what is
- * left. It is not asked before: a launcher answers whatever has become of other ranks, where a call
- * of MPI might wait for a lost one, or end the process. So it is not asked, either, once a job of
- * this process has failed.
+ * where to meet nor a key, or cannot be asked. Then MPI, which all ranks have begun, or which the
+ * settings ask for, is what is left. It is not asked before: a launcher answers whatever has become
+ * of other ranks, where a call of MPI might wait for a lost one, or end the process. So it is not
+ * asked, either, once a job of this process has failed.
  *
  * An MPI that is not the launcher's makes each process a world of its own, and a job of one of it
  * without a word. So the launcher's variables are asked how many there are; but they say nothing of
