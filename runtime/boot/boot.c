@@ -135,22 +135,23 @@ static horon_status_t begin_early(struct horon_joining *j, struct horon_error *e
     return HORON_OK;
 }
 
-/* @param error  of a job that lacks a place to meet. @return it, or OK: MPI's world is one */
-static horon_status_t take_world(struct horon_joining *j, struct horon_error *error)
+/* @param error  of a job that lacks a place to meet, if that is wrong. @return is MPI's world one?
+ * Else @p error may say why it is not */
+static bool take_world(struct horon_joining *j, struct horon_error *error)
 {
     struct horon_error why = {0};
     const horon_status_t begun = j->config->ranks[0] ? HORON_OK : begin_early(j, &why);
-    if (begun == HORON_ERR_TIMEOUT) {
-        horon_text_add(error->text, sizeof error->text, "",
-                       " (MPI was begun to tell, and was not through in %lld ms: %s)",
-                       (long long)j->config->start_timeout_ms, why.text);
-        return error->status = begun;
-    }
-    if (begun != HORON_OK) {
+    if (begun == HORON_OK)
+        return horon_identity_by_world(&j->id, &j->comm, j->config, error);
+    if (begun != HORON_ERR_TIMEOUT) {
         *error = why;
-        return begun;
+        return false;
     }
-    return horon_identity_by_world(&j->id, &j->comm, j->config, error) ? HORON_OK : error->status;
+    horon_text_add(error->text, sizeof error->text, "",
+                   " (MPI was begun to tell, and was not through in %lld ms: %s)",
+                   (long long)j->config->start_timeout_ms, why.text);
+    error->status = begun;
+    return false;
 }
 
 static horon_status_t find_identity(struct horon_joining *j, int rank, int size,
@@ -166,7 +167,7 @@ static horon_status_t find_identity(struct horon_joining *j, int rank, int size,
                                               config->mpi_library, getenv, error);
     horon_status_t status = horon_identity_find(&j->id, rank, size, config->store, getenv, error);
     if (status == HORON_AGAIN)
-        status = take_world(j, error);
+        status = take_world(j, error) ? HORON_OK : error->status;
     return status == HORON_OK ? horon_identity_select(&j->id, config->ranks, error) : status;
 }
 
@@ -301,7 +302,7 @@ static horon_status_t meet(struct horon_joining *j, char *key_text, struct horon
     if (status != HORON_AGAIN)
         return status;
     const bool lacks = !id->store[0] || (id->port_scan && far && !key_text[0]);
-    if (!lacks || take_world(j, error) != HORON_OK)
+    if (!lacks || !take_world(j, error))
         return id->store[0] ? HORON_OK : error->status;
     const struct horon_error no_way = *error;
     const horon_status_t met = hold_meeting(j, key_text, error);

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -30,6 +31,27 @@ static void test_boot_rank_0_at_another_port_says_so(void **state)
     boots_join(&world);
     untake_master_port(stranger);
     boots_expect_all_fail(&world, HORON_ERR_TIMEOUT, text);
+}
+
+/* Its list of nodes says where, and the ranks may be on several: MPI's world would tell a key. */
+static void test_boot_ranks_of_slurm_meet_without_key_or_mpi(void **state)
+{
+    static const char *const of_slurm[][2] = {{"SLURM_PROCID", "0"},
+                                              {"SLURM_NTASKS", "2"},
+                                              {"SLURM_JOB_ID", "77"},
+                                              {"SLURM_STEP_NODELIST", "localhost,b"}};
+    const size_t count = sizeof of_slurm / sizeof of_slurm[0];
+    struct boots world;
+    (void)state;
+    for (size_t i = 0; i < count; i++)
+        setenv(of_slurm[i][0], of_slurm[i][1], 1);
+    boots_init(&world, 1, "STORE=");
+    boots_setting(&world, "START_TIMEOUT=100ms");
+    world.ranks[0].rank = world.ranks[0].size = -1;
+    boots_join(&world);
+    for (size_t i = 0; i < count; i++)
+        unsetenv(of_slurm[i][0]);
+    boots_expect_all_fail(&world, HORON_ERR_TIMEOUT, "of 2 ranks, rank 1 never came");
 }
 
 /* In a network of its own, where nothing is up. @return what the process ends with */
@@ -65,6 +87,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_boot_rank_0_at_another_port_says_so),
+        cmocka_unit_test(test_boot_ranks_of_slurm_meet_without_key_or_mpi),
         cmocka_unit_test(test_boot_loopback_that_is_down_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
