@@ -31,8 +31,9 @@
 static struct {
     const struct horon_mpi_library *library; /* NULL: it is not made yet */
     _Atomic bool closed, inside;
-    pthread_mutex_t lock;                    /* guards the two below */
+    pthread_mutex_t lock;                    /* guards what is below */
     const _Atomic uint32_t *posted, *landed; /* NULL: nothing is waited for */
+    const _Atomic uint32_t *in_flight;       /* what horon_run() begins itself is nowhere else */
 } gate = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void pause_a_moment(void)
@@ -40,24 +41,27 @@ static void pause_a_moment(void)
     nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
 }
 
-/* @param landed_out how many have, if any flies */
-static bool any_flies(uint32_t *landed_out)
+/* @param mark_out another one than before, if something has ended or begun */
+static bool any_flies(uint64_t *mark_out)
 {
     pthread_mutex_lock(&gate.lock);
-    const bool any = gate.posted && atomic_load(gate.posted) != atomic_load(gate.landed);
-    *landed_out = any ? atomic_load(gate.landed) : 0;
+    const bool counts = gate.posted != NULL;
+    const uint32_t posted = counts ? atomic_load(gate.posted) : 0;
+    const uint32_t landed = counts ? atomic_load(gate.landed) : 0;
+    const uint32_t in_flight = counts ? atomic_load(gate.in_flight) : 0;
     pthread_mutex_unlock(&gate.lock);
-    return any;
+    *mark_out = (uint64_t)landed << 32 | in_flight;
+    return posted != landed || in_flight > 0;
 }
 
 static void wait_for_landings(void)
 {
     uint64_t since_ns = horon_clock_ns();
-    uint32_t before = 0, landed;
-    while (any_flies(&landed) && horon_clock_ns() - since_ns < PATIENCE_NS) {
-        if (landed != before)
+    uint64_t before = 0, mark;
+    while (any_flies(&mark) && horon_clock_ns() - since_ns < PATIENCE_NS) {
+        if (mark != before)
             since_ns = horon_clock_ns();
-        before = landed;
+        before = mark;
         pause_a_moment();
     }
 }
@@ -100,12 +104,14 @@ horon_status_t horon_mpi_gate_make(const struct horon_mpi_library *library,
     return HORON_OK;
 }
 
-void horon_mpi_gate_await(const _Atomic uint32_t *posted, const _Atomic uint32_t *landed)
+void horon_mpi_gate_await(const _Atomic uint32_t *posted, const _Atomic uint32_t *landed,
+                          const _Atomic uint32_t *in_flight)
 {
-    assert(!posted == !landed);
+    assert(!posted == !landed && (!posted || in_flight));
     pthread_mutex_lock(&gate.lock);
     gate.posted = posted;
     gate.landed = landed;
+    gate.in_flight = in_flight;
     pthread_mutex_unlock(&gate.lock);
 }
 

@@ -26,6 +26,7 @@ horon_status_t horon_engine_open_backends(struct horon_engine *engine, struct ho
         horon_engine_backend_settings(options->config, &options->launcher, options->topology->size);
     settings.posted = options->posted;
     settings.landed = options->landed;
+    settings.in_flight = &engine->in_flight;
     settings.gloo_links = options->links;
     settings.gloo_e1 = options->gloo_era == 1;
     if (options->gloo_era)

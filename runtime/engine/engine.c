@@ -393,7 +393,7 @@ bool horon_engine_is_mixed(const struct horon_engine *engine)
 size_t horon_engine_in_flight(const struct horon_engine *engine)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
-    return engine->in_flight;
+    return atomic_load_explicit(&engine->in_flight, memory_order_relaxed);
 }
 
 /* Has the poller found what no turn has taken yet? A thread that falls asleep on it is not told

@@ -51,7 +51,7 @@ struct horon_engine {
     uint8_t *dropped;                     /* and where they put what they get; or NULL */
     _Atomic(struct horon_post *) mailbox; /* newest first */
     struct horon_post closed_mark;        /* the mailbox's head once it is closed; never followed */
-    size_t in_flight;                     /* in all teams */
+    _Atomic uint32_t in_flight;           /* in all teams; only the owner stores it */
     uint64_t ends, ends_seen, ends_seen_ns; /* of requests, so far; at the last look for stalls */
     bool leaving, said_goodbye, saw_end;    /* the last: of a process on this host */
     uint8_t *message; /* [HORON_CONTROL_BYTES_MAX] to put the kind before a coordinator's message */

@@ -12,6 +12,13 @@
 
 #include <stdio.h>
 
+/* What others read, too, and need not read at once. @param more  modulo 2^32 */
+static inline void fly(struct horon_engine *engine, uint32_t more)
+{
+    const uint32_t before = atomic_load_explicit(&engine->in_flight, memory_order_relaxed);
+    atomic_store_explicit(&engine->in_flight, before + more, memory_order_relaxed);
+}
+
 void horon_engine_link(struct horon_engine *engine, struct horon_request *request)
 {
     struct horon_engine_team *team = request->team;
@@ -25,7 +32,7 @@ void horon_engine_link(struct horon_engine *engine, struct horon_request *reques
         team->oldest = request;
     team->newest = request;
     request->linked = true;
-    engine->in_flight++;
+    fly(engine, 1);
 }
 
 static void unlink_request(struct horon_engine *engine, struct horon_request *request)
@@ -41,8 +48,8 @@ static void unlink_request(struct horon_engine *engine, struct horon_request *re
     else
         team->newest = request->older;
     request->linked = false;
-    assert(engine->in_flight > 0);
-    engine->in_flight--;
+    assert(horon_engine_in_flight(engine) > 0);
+    fly(engine, UINT32_MAX);
     engine->ends++;
 }
 

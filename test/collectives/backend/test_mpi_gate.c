@@ -78,18 +78,22 @@ static void test_mpi_gate_waits_for_what_flies_and_for_a_call(void **state)
     const struct horon_mpi_library library = {
         .self = 5, .mpi = {.comm_create_keyval = create_keyval, .comm_set_attr = set_attr}};
     struct horon_error error = {0};
-    _Atomic uint32_t posted = 3, landed = 1;
+    _Atomic uint32_t posted = 3, landed = 1, in_flight = 0;
     pthread_t thread;
     (void)state;
     assert_int_equal(horon_mpi_gate_make(&library, &error), HORON_OK);
     assert_int_equal(horon_mpi_gate_make(&library, &error), HORON_OK);
-    horon_mpi_gate_await(&posted, &landed);
+    horon_mpi_gate_await(&posted, &landed, &in_flight);
     assert_true(horon_mpi_gate_enter());
     assert_int_equal(pthread_create(&thread, NULL, finalize, NULL), 0);
     let_it_look();
     assert_false(horon_mpi_gate_is_closed());
     clock_s += 9;
     landed = 2;
+    let_it_look();
+    clock_s += 9;
+    in_flight = 1; /* nobody has counted it */
+    landed = 3;
     let_it_look();
     clock_s += 9;
     let_it_look();
@@ -103,7 +107,7 @@ static void test_mpi_gate_waits_for_what_flies_and_for_a_call(void **state)
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_true(is_through);
     assert_false(horon_mpi_gate_enter());
-    horon_mpi_gate_await(NULL, NULL);
+    horon_mpi_gate_await(NULL, NULL, NULL);
 }
 
 int main(void)
