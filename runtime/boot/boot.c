@@ -104,9 +104,30 @@ static struct horon_launcher launcher_of(const struct horon_joining *j)
                                                horon_identity_has_launcher(getenv)};
 }
 
+/* From now on; the next thing that lasts is told, too. */
+static void watch_for_slow(struct horon_joining *j)
+{
+    const uint64_t slow_ns = j->caller->slow_ns;
+    j->slow_ns = slow_ns ? horon_clock_ns() + slow_ns : UINT64_MAX;
+}
+
+/* Which one lacks no rank knows yet. */
+static void tell_slow(struct horon_joining *j)
+{
+    const uint64_t now_ns = horon_clock_ns();
+    if (now_ns < j->slow_ns)
+        return;
+    j->slow_ns = UINT64_MAX;
+    HORON_LOG_WARN(j->log,
+                   "still waiting to be told where the ranks meet, after %d s: perhaps not all %d "
+                   "of them have come",
+                   (int)((now_ns - j->begun_ns) / 1000000000u), j->id.size);
+}
+
 static bool goes_on(void *arg)
 {
     struct horon_joining *j = arg;
+    tell_slow(j);
     j->interrupted =
         j->caller->interrupted && j->caller->interrupted(j->caller->interrupted_arg) != 0;
     return !j->interrupted;
@@ -345,6 +366,7 @@ static horon_status_t join(struct horon_joining *j, int rank, int size, struct h
         error->blame.rank = j->id.rank;
         return status;
     }
+    watch_for_slow(j); /* until here it was another thing that lasted */
     status = horon_joining_run(j, error);
     if (status == HORON_OK) {
         horon_fds_hold(&j->boot->fds);
@@ -377,7 +399,7 @@ horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
     j->log = log;
     j->begun_ns = horon_clock_ns();
     j->ask_ns = j->begun_ns;
-    j->slow_ns = caller->slow_ns ? j->begun_ns + caller->slow_ns : UINT64_MAX;
+    watch_for_slow(j);
     horon_status_t status = join(j, rank, size, &why);
     assert(status != HORON_OK || boot->topology.size == j->id.size);
     if (status == HORON_OK)

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define SLOW_NS 1000000u
@@ -119,12 +120,56 @@ static void test_boot_slow_beginning_is_told(void **state)
     assert_true(told);
 }
 
+static horon_status_t begin_once_told(void *arg, const struct horon_launcher *launcher, int size,
+                                      struct horon_error *error)
+{
+    const struct boots_rank *rank = arg;
+    (void)launcher;
+    (void)size;
+    (void)error;
+    return rank->slow > 0 ? HORON_OK : HORON_IN_PROGRESS;
+}
+
+static int ends_once_told_twice(void *arg)
+{
+    const struct boots_rank *rank = arg;
+    return rank->slow > 1;
+}
+
+/* A rank that Slurm has started asks MPI first, which begins; then rank 0 lacks. */
+static void test_boot_slow_way_to_meet_is_told_and_then_what_lacks(void **state)
+{
+    static const char *const of_slurm[][2] = {{"SLURM_PROCID", "1"},
+                                              {"SLURM_NTASKS", "2"},
+                                              {"SLURM_JOB_ID", "77"},
+                                              {"SLURM_STEP_NODELIST", "localhost,b"}};
+    const size_t count = sizeof of_slurm / sizeof of_slurm[0];
+    struct boots world;
+    (void)state;
+    for (size_t i = 0; i < count; i++)
+        setenv(of_slurm[i][0], of_slurm[i][1], 1);
+    boots_init(&world, 1, "STORE=");
+    boots_setting(&world, "START_TIMEOUT=20s");
+    world.slow_ns = SLOW_NS;
+    world.prepare = begin_once_told;
+    world.interrupted = ends_once_told_twice;
+    world.ranks[0].rank = world.ranks[0].size = -1;
+    boots_join(&world);
+    for (size_t i = 0; i < count; i++)
+        unsetenv(of_slurm[i][0]);
+    boots_expect_all_fail(&world, HORON_ERR_CANCELLED, "while meeting the other ranks");
+    expect_told(&world.ranks[0], "still waiting to be told where the ranks meet, after 0 s: "
+                                 "perhaps not all 2 of them have come");
+    assert_int_equal(world.ranks[0].slow, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_boot_slow_rank_is_named_by_the_one_that_serves),
         cmocka_unit_test(test_boot_slow_store_is_told_by_each),
         cmocka_unit_test(test_boot_slow_beginning_is_told),
+        cmocka_unit_test(test_boot_slow_way_to_meet_is_told_and_then_what_lacks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
