@@ -105,7 +105,7 @@ static horon_status_t mpi_open(const struct horon_backend *backend,
     context->serialized = context->library->level <= HORON_MPI_SERIALIZED;
     context->promised = settings->mpi_serialized || context->base.is_bound;
     if (!context->base.is_bound) /* else nobody moves anything while the main thread ends MPI */
-        horon_mpi_gate_await(settings->posted, settings->landed, settings->in_flight);
+        horon_mpi_gate_await(settings->posted, settings->landed, settings->in_flight, log);
     *context_out = &context->base;
     HORON_LOG_INFO(log, "MPI: %s (%s), rank %d of %d, %s", context->library->version,
                    context->library->file, context->library->rank, context->library->size,
@@ -126,7 +126,7 @@ static void mpi_close(struct horon_backend_context *base, bool in_peace)
     if (!context)
         return;
     assert(!context->channels);
-    horon_mpi_gate_await(NULL, NULL, NULL);
+    horon_mpi_gate_await(NULL, NULL, NULL, NULL);
     leave_making(context, &context->making);
     const bool stays = context->given_up || !in_peace;
     if (!stays && horon_mpi_may_call(context) && horon_mpi_gate_enter()) {

@@ -26,6 +26,8 @@
 #define PAUSE_NS 100000
 /* So long it waits for the next operation to land. */
 #define PATIENCE_NS UINT64_C(10000000000)
+/* After so long it says what it waits for. */
+#define TELL_NS UINT64_C(1000000000)
 
 /* MPI is one in a process, and so is its end. */
 static struct {
@@ -34,6 +36,7 @@ static struct {
     pthread_mutex_t lock;                    /* guards what is below */
     const _Atomic uint32_t *posted, *landed; /* NULL: nothing is waited for */
     const _Atomic uint32_t *in_flight;       /* what horon_run() begins itself is nowhere else */
+    const struct horon_log *log;
 } gate = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void pause_a_moment(void)
@@ -54,14 +57,28 @@ static bool any_flies(uint64_t *mark_out)
     return posted != landed || in_flight > 0;
 }
 
+static void say_waiting(void)
+{
+    pthread_mutex_lock(&gate.lock);
+    if (gate.posted)
+        HORON_LOG_WARN(gate.log, "MPI_Finalize() waits for operations that were submitted before "
+                                 "it: perhaps another rank lacks them");
+    pthread_mutex_unlock(&gate.lock);
+}
+
 static void wait_for_landings(void)
 {
+    bool told = false;
     uint64_t since_ns = horon_clock_ns();
     uint64_t before = 0, mark;
     while (any_flies(&mark) && horon_clock_ns() - since_ns < PATIENCE_NS) {
         if (mark != before)
             since_ns = horon_clock_ns();
         before = mark;
+        if (!told && horon_clock_ns() - since_ns > TELL_NS) {
+            say_waiting();
+            told = true;
+        }
         pause_a_moment();
     }
 }
@@ -105,13 +122,14 @@ horon_status_t horon_mpi_gate_make(const struct horon_mpi_library *library,
 }
 
 void horon_mpi_gate_await(const _Atomic uint32_t *posted, const _Atomic uint32_t *landed,
-                          const _Atomic uint32_t *in_flight)
+                          const _Atomic uint32_t *in_flight, const struct horon_log *log)
 {
     assert(!posted == !landed && (!posted || in_flight));
     pthread_mutex_lock(&gate.lock);
     gate.posted = posted;
     gate.landed = landed;
     gate.in_flight = in_flight;
+    gate.log = log;
     pthread_mutex_unlock(&gate.lock);
 }
 

@@ -161,7 +161,7 @@ static horon_status_t begin_early(struct horon_joining *j, struct horon_error *e
 static bool take_world(struct horon_joining *j, struct horon_error *error)
 {
     struct horon_error why = {0};
-    const horon_status_t begun = j->config->ranks[0] ? HORON_OK : begin_early(j, &why);
+    const horon_status_t begun = j->mpi_may_tell ? begin_early(j, &why) : HORON_OK;
     if (begun == HORON_OK)
         return horon_identity_by_world(&j->id, &j->comm, j->config, error);
     if (begun != HORON_ERR_TIMEOUT) {
@@ -309,6 +309,9 @@ static horon_status_t hold_meeting(struct horon_joining *j, char *key_text,
                        "which authenticates nobody: whatever reaches it can join this job; set "
                        "HORON_JOB_KEY_FILE",
                        space.server);
+    /* an MPI that the launcher's library is part of may do, where horon finds none. Elsewhere it
+     * would end the process: what does not lead horon to the launcher does not lead it there */
+    j->mpi_may_tell = j->id.space == &horon_space_pmix && !space.library && !j->config->ranks[0];
     return status == HORON_ERR_CONFIG && !space.name[0] ? HORON_AGAIN : status;
 }
 

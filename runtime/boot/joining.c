@@ -109,7 +109,7 @@ static void tell_slow(struct horon_joining *j,
 {
     const bool others_failed = j->others_failed; /* nothing has failed yet */
     struct horon_error why;
-    if (late == blobs_are_late && horon_store_is_reached(j->store)) {
+    if (late == blobs_are_late && !horon_store_is_sought(j->store)) {
         j->slow_ns = horon_clock_ns() + j->caller->slow_ns; /* it may be another thing then */
         return;
     }
@@ -132,7 +132,8 @@ horon_status_t horon_joining_wait(struct horon_joining *j,
         return interrupted(j, error);
     if (horon_clock_ns() < j->deadline_ns) {
         turn(j);
-        if (horon_clock_ns() >= j->slow_ns)
+        const uint64_t now_ns = horon_clock_ns();
+        if (now_ns >= j->slow_ns && now_ns < j->deadline_ns) /* which tells it, too */
             tell_slow(j, late);
         return HORON_OK;
     }

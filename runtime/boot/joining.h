@@ -31,6 +31,7 @@ struct horon_joining {
     uint64_t deadline_ns; /* when waiting ends; UINT64_MAX: never */
     uint64_t begun_ns, met_ns, connected_ns; /* the ends of the steps; 0: not yet */
     const char *doing;                       /* "while ...", for texts */
+    bool mpi_may_tell;         /* where ranks meet, if it is begun, and nothing else does */
     bool over;                 /* joining has failed, and the others know, or told us */
     bool others_failed;        /* our failure only follows from another rank's */
     struct horon_store *store; /* NULL in a world of one */

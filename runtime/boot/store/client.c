@@ -332,9 +332,9 @@ void horon_store_explain(const struct horon_store *store, struct horon_error *wh
     }
 }
 
-bool horon_store_is_reached(const struct horon_store *store)
+bool horon_store_is_sought(const struct horon_store *store)
 {
-    return store->state == CLIENT_CONNECTED;
+    return store->state == CLIENT_LOOKING || store->state == CLIENT_CONNECTING;
 }
 
 const struct horon_store_server *horon_store_served(const struct horon_store *store)

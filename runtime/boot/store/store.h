@@ -87,8 +87,9 @@ bool horon_store_get(struct horon_store *store, struct horon_blobs *blobs_out);
  * ERR_AUTH, ERR_CONFIG, ERR_PROTO, the store was found, but refuses us. */
 void horon_store_explain(const struct horon_store *store, struct horon_error *why);
 
-/** Is it connected? Where the round is not complete, the process that serves knows why. */
-bool horon_store_is_reached(const struct horon_store *store);
+/** Is the process that serves it yet to be reached? Once it is, that one knows what a round waits
+ * for. */
+bool horon_store_is_sought(const struct horon_store *store);
 
 /** @return the server, on a rank that serves; else NULL, of NULL, too. */
 const struct horon_store_server *horon_store_served(const struct horon_store *store);

@@ -17,6 +17,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <string.h>
 
 static _Atomic uint64_t clock_s = 1;
 static int (*ends)(horon_mpi_handle comm, int key, void *value, void *extra);
@@ -73,21 +74,32 @@ static void *finalize(void *arg)
     return NULL;
 }
 
+static _Atomic int told;
+
+static void count_line(void *arg, horon_log_level_t level, const char *text)
+{
+    (void)level;
+    assert_non_null(strstr(text, "MPI_Finalize() waits for operations"));
+    ++*(_Atomic int *)arg;
+}
+
 static void test_mpi_gate_waits_for_what_flies_and_for_a_call(void **state)
 {
     const struct horon_mpi_library library = {
         .self = 5, .mpi = {.comm_create_keyval = create_keyval, .comm_set_attr = set_attr}};
     struct horon_error error = {0};
     _Atomic uint32_t posted = 3, landed = 1, in_flight = 0;
+    const struct horon_log log = {.fn = count_line, .arg = &told, .level = HORON_LOG_WARN};
     pthread_t thread;
     (void)state;
     assert_int_equal(horon_mpi_gate_make(&library, &error), HORON_OK);
     assert_int_equal(horon_mpi_gate_make(&library, &error), HORON_OK);
-    horon_mpi_gate_await(&posted, &landed, &in_flight);
+    horon_mpi_gate_await(&posted, &landed, &in_flight, &log);
     assert_true(horon_mpi_gate_enter());
     assert_int_equal(pthread_create(&thread, NULL, finalize, NULL), 0);
     let_it_look();
     assert_false(horon_mpi_gate_is_closed());
+    assert_int_equal(told, 0);
     clock_s += 9;
     landed = 2;
     let_it_look();
@@ -106,8 +118,9 @@ static void test_mpi_gate_waits_for_what_flies_and_for_a_call(void **state)
     horon_mpi_gate_leave();
     assert_int_equal(pthread_join(thread, NULL), 0);
     assert_true(is_through);
+    assert_int_equal(told, 1);
     assert_false(horon_mpi_gate_enter());
-    horon_mpi_gate_await(NULL, NULL, NULL);
+    horon_mpi_gate_await(NULL, NULL, NULL, NULL);
 }
 
 int main(void)
