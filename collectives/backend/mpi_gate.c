@@ -4,7 +4,8 @@
  * in flight there: MPICH crashes then, or stays in MPI_Finalize(). But before anything of MPI ends,
  * the standard says, MPI_Finalize() deletes the attributes of MPI_COMM_SELF and calls the functions
  * that were given with them, and MPI can be called meanwhile as before. One of these is the gate's.
- * MPICH 4.0 locks nothing any more by then, so it may yet crash if it was in a call at that moment.
+ * MPICH 4.0 locks nothing any more by then, and crashes often where a thread was in a call in that
+ * moment.
  *
  * It waits for all that the program has submitted, since any rank may have begun any of it: what
  * ends MPI waits for all ranks in any case, and each goes on with its operations while it waits

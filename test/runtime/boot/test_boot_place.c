@@ -36,10 +36,12 @@ static void test_boot_rank_0_at_another_port_says_so(void **state)
 /* Its list of nodes says where, and the ranks may be on several: MPI's world would tell a key. */
 static void test_boot_ranks_of_slurm_meet_without_key_or_mpi(void **state)
 {
-    static const char *const of_slurm[][2] = {{"SLURM_PROCID", "0"},
-                                              {"SLURM_NTASKS", "2"},
-                                              {"SLURM_JOB_ID", "77"},
-                                              {"SLURM_STEP_NODELIST", "localhost,b"}};
+    char job[16]; /* no other's that runs here */
+    snprintf(job, sizeof job, "%d", (int)getpid());
+    const char *const of_slurm[][2] = {{"SLURM_PROCID", "0"},
+                                       {"SLURM_NTASKS", "2"},
+                                       {"SLURM_JOB_ID", job},
+                                       {"SLURM_STEP_NODELIST", "localhost,b"}};
     const size_t count = sizeof of_slurm / sizeof of_slurm[0];
     struct boots world;
     (void)state;
