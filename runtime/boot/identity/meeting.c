@@ -151,14 +151,18 @@ static horon_status_t invite(const struct horon_identity *id, const struct horon
 }
 
 /* @param value  set to what rank 0 has put */
-static horon_status_t await_invitation(const struct horon_identity *id, struct horon_space *space,
+static horon_status_t await_invitation(const struct horon_identity *id,
+                                       const struct horon_config *config, struct horon_space *space,
                                        char value[HORON_SPACE_VALUE_BYTES],
                                        struct horon_error *error)
 {
     const horon_status_t status = space->calls->await(space, 0, NAME, value, error);
     if (status != HORON_ERR_TIMEOUT || space->calls->is_public)
         return status;
-    return horon_error_set(error, status, "not all of the %d processes %s", id->size,
+    return horon_error_set(error, status,
+                           "rank %d has waited %lld ms (HORON_START_TIMEOUT): not all of the %d "
+                           "processes %s",
+                           id->rank, (long long)config->start_timeout_ms, id->size,
                            space->calls->missing);
 }
 
@@ -175,7 +179,7 @@ static horon_status_t meet(const struct horon_identity *id, const struct horon_c
     if (status == HORON_OK)
         status = space->calls->put(space, mark, VERSION, error);
     if (status == HORON_OK)
-        status = await_invitation(id, space, value, error);
+        status = await_invitation(id, config, space, value, error);
     return status;
 }
 
@@ -238,7 +242,7 @@ horon_status_t horon_meeting_hold(struct horon_identity *id, const struct horon_
     if (status == HORON_OK) {
         status = space->calls->get(space, 0, NAME, value, error);
         if (status == HORON_AGAIN && space->calls->waits_for_one)
-            status = await_invitation(id, space, value, error);
+            status = await_invitation(id, config, space, value, error);
         space->calls->close(space);
     } else if (status == HORON_AGAIN)
         status = meet(id, config, space, mark, key[0] != 0, value, error);
