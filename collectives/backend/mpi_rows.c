@@ -252,15 +252,16 @@ static horon_status_t launch_with(struct horon_mpi_channel *channel, int peer,
     return status;
 }
 
-/* Not all ranks begin with the same one. */
+/* Not all ranks begin with the same one. What stays here is copied while others hear of the rest.
+ */
 static horon_status_t launch_round(struct horon_mpi_channel *channel, struct horon_error *error)
 {
     const struct horon_team *team = channel->team;
     horon_status_t status = HORON_OK;
-    if (channel->at == 0)
-        keep_own(channel);
     for (int i = 1; i < team->size && status == HORON_OK; i++)
         status = launch_with(channel, (team->rank + i) % team->size, error);
+    if (channel->at == 0 && status == HORON_OK)
+        keep_own(channel);
     channel->at++;
     return status;
 }
