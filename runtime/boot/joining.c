@@ -108,17 +108,16 @@ static void tell_slow(struct horon_joining *j,
                       void (*late)(struct horon_joining *j, struct horon_error *why))
 {
     const bool others_failed = j->others_failed; /* nothing has failed yet */
-    struct horon_error why;
-    if (late == blobs_are_late && !horon_store_is_sought(j->store)) {
-        j->slow_ns = horon_clock_ns() + j->caller->slow_ns; /* it may be another thing then */
-        return;
-    }
-    j->slow_ns = UINT64_MAX;
-    late(j, &why);
+    struct horon_error why = {0};
+    if (late != blobs_are_late || horon_store_is_sought(j->store))
+        late(j, &why);
     j->others_failed = others_failed;
-    if (why.text[0]) /* else it came in this moment */
+    j->slow_ns = UINT64_MAX;
+    if (why.text[0])
         HORON_LOG_WARN(j->log, "still %s, after %d s: %s", j->doing,
                        (int)((horon_clock_ns() - j->begun_ns) / 1000000000u), why.text);
+    else /* another's to say, or it came in this moment; the next thing may last, too */
+        j->slow_ns = horon_clock_ns() + j->caller->slow_ns;
 }
 
 horon_status_t horon_joining_wait(struct horon_joining *j,
