@@ -88,7 +88,7 @@ bool horon_mpi_finalize(const struct horon_mpi_library *library, const pid_t *pe
     assert(library->mpi.finalize);
     assert(count >= 0);
     if (ending)
-        *ending = (struct ending){library->mpi.finalize, eventfd(0, EFD_CLOEXEC)};
+        *ending = (struct ending){library->mpi.finalize, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
     if (fds && ending && ending->through >= 0 &&
         horon_thread_start(NULL, call_finalize, ending) == 0) {
         fds[0] = (struct pollfd){.fd = ending->through, .events = POLLIN};
@@ -96,8 +96,10 @@ bool horon_mpi_finalize(const struct horon_mpi_library *library, const pid_t *pe
     } else {
         library->mpi.finalize(); /* nobody is left to watch */
     }
-    if (ending && ending->through >= 0 && !stays)
+    if (ending && ending->through >= 0 && !stays) {
+        eventfd_read(ending->through, &(eventfd_t){0}); /* what the thread did comes before */
         close(ending->through);
+    }
     horon_free(stays ? NULL : ending);
     horon_free(fds);
     return !stays;
