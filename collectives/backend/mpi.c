@@ -460,15 +460,13 @@ static horon_status_t mpi_advance(struct horon_backend_channel *base, bool *move
     const struct horon_mpi_context *context = channel->context;
     assert(channel->step != HORON_MPI_IDLE);
     assert(!context->making); /* all are made before the first of them is used */
-    if (horon_mpi_gate_is_closed())
-        return say_ended(error);
-    if (channel->failed_ns)
-        return held_back(channel, error);
-    if (!horon_mpi_may_call(context))
-        return HORON_IN_PROGRESS;
+    horon_status_t status = HORON_IN_PROGRESS;
     if (!horon_mpi_gate_enter())
         return say_ended(error);
-    const horon_status_t status = advance(channel, moved_out, error);
+    if (channel->failed_ns)
+        status = held_back(channel, error);
+    else if (horon_mpi_may_call(context))
+        status = advance(channel, moved_out, error);
     horon_mpi_gate_leave();
     return status;
 }
