@@ -25,9 +25,6 @@
 #define SILENCE_NS_MAX 15000000000u
 #define NEWS_NS 1000000000u  /* for late ranks to hear why joining failed */
 #define DRAIN_NS 5000000000u /* for a server's last answers */
-/* Between two looks at what is begun before the ranks meet, and two questions to the caller. */
-#define EARLY_PAUSE_NS 1000000
-#define EARLY_ASK_NS 100000000u
 
 /* Known of others once their profiles are here. */
 static const char *host_of(void *arg, int rank)
@@ -96,81 +93,33 @@ static horon_status_t allocate(struct horon_joining *j, struct horon_error *erro
     return HORON_OK;
 }
 
-static struct horon_launcher launcher_of(const struct horon_joining *j)
-{
-    return (struct horon_launcher){.name = j->id.source,
-                                   .srun = j->id.srun,
-                                   .ends_all = !j->config->failure_file[0] &&
-                                               horon_identity_has_launcher(getenv)};
-}
-
-/* From now on; the next thing that lasts is told, too. */
-static void watch_for_slow(struct horon_joining *j)
-{
-    const uint64_t slow_ns = j->caller->slow_ns;
-    j->slow_ns = slow_ns ? horon_clock_ns() + slow_ns : UINT64_MAX;
-}
-
-/* Which one lacks no rank knows yet. */
-static void tell_slow(struct horon_joining *j)
-{
-    const uint64_t now_ns = horon_clock_ns();
-    if (now_ns < j->slow_ns)
-        return;
-    j->slow_ns = UINT64_MAX;
-    HORON_LOG_WARN(j->log,
-                   "still waiting to be told where the ranks meet, after %d s: perhaps not all %d "
-                   "of them have come",
-                   (int)((now_ns - j->begun_ns) / 1000000000u), j->id.size);
-}
-
 static bool goes_on(void *arg)
 {
     struct horon_joining *j = arg;
-    tell_slow(j);
+    char lacks[64];
+    snprintf(lacks, sizeof lacks, "perhaps not all %d of them have come", j->id.size);
+    if (horon_clock_ns() >= j->slow_ns) /* no rank knows more yet */
+        horon_joining_tell_slow(j, "waiting to be told where the ranks meet", lacks);
     j->interrupted =
         j->caller->interrupted && j->caller->interrupted(j->caller->interrupted_arg) != 0;
     return !j->interrupted;
 }
 
-/* What all begin together, begun before they have met, as MPI may be what they meet by. They do not
- * hear of each other yet: the limit alone ends it. */
-static horon_status_t begin_early(struct horon_joining *j, struct horon_error *error)
-{
-    const struct horon_launcher launcher = launcher_of(j);
-    const uint64_t deadline_ns = horon_clock_deadline(j->begun_ns, j->config->start_timeout_ms);
-    horon_status_t status = HORON_IN_PROGRESS;
-    uint64_t ask_ns = 0;
-    while (j->caller->prepare && status == HORON_IN_PROGRESS) {
-        const uint64_t now_ns = horon_clock_ns();
-        status = j->caller->prepare(j->caller->arg, &launcher, j->id.size, error);
-        if (status != HORON_IN_PROGRESS)
-            return status;
-        if (now_ns >= deadline_ns)
-            return error->status = HORON_ERR_TIMEOUT;
-        if (now_ns >= ask_ns && !goes_on(j))
-            return horon_error_set(error, HORON_ERR_CANCELLED, "joining was interrupted");
-        ask_ns = now_ns >= ask_ns ? now_ns + EARLY_ASK_NS : ask_ns;
-        nanosleep(&(struct timespec){.tv_nsec = EARLY_PAUSE_NS}, NULL);
-    }
-    return HORON_OK;
-}
-
-/* @param error  of a job that lacks a place to meet, if that is wrong. @return is MPI's world one?
+/* MPI may be what they meet by: then it is begun before, and they do not hear of each other yet.
+ * @param error  of a job that lacks a place to meet, if that is wrong. @return is MPI's world one?
  * Else @p error may say why it is not */
 static bool take_world(struct horon_joining *j, struct horon_error *error)
 {
     struct horon_error why = {0};
-    const horon_status_t begun = j->mpi_may_tell ? begin_early(j, &why) : HORON_OK;
+    const horon_status_t begun = j->mpi_may_tell ? horon_joining_begin(j, &why) : HORON_OK;
+    j->others_failed = false; /* which nobody can know here */
     if (begun == HORON_OK)
         return horon_identity_by_world(&j->id, &j->comm, j->config, error);
     if (begun != HORON_ERR_TIMEOUT) {
         *error = why;
         return false;
     }
-    horon_text_add(error->text, sizeof error->text, "",
-                   " (MPI was begun to tell, and was not through in %lld ms: %s)",
-                   (long long)j->config->start_timeout_ms, why.text);
+    horon_text_add(error->text, sizeof error->text, "", " (MPI was begun to tell: %s)", why.text);
     error->status = begun;
     return false;
 }
@@ -188,7 +137,8 @@ static horon_status_t find_identity(struct horon_joining *j, int rank, int size,
                                               config->mpi_library, getenv, error);
     horon_status_t status = horon_identity_find(&j->id, rank, size, config->store, getenv, error);
     if (status == HORON_AGAIN)
-        status = take_world(j, error) ? HORON_OK : error->status;
+        status =
+            horon_identity_by_world(&j->id, &j->comm, config, error) ? HORON_OK : error->status;
     return status == HORON_OK ? horon_identity_select(&j->id, config->ranks, error) : status;
 }
 
@@ -341,7 +291,10 @@ static horon_status_t join(struct horon_joining *j, int rank, int size, struct h
     horon_status_t status = prepare(j, rank, size, error);
     if (status != HORON_OK)
         return status;
-    j->boot->launcher = launcher_of(j);
+    j->boot->launcher = (struct horon_launcher){.name = j->id.source,
+                                                .srun = j->id.srun,
+                                                .ends_all = !j->config->failure_file[0] &&
+                                                            horon_identity_has_launcher(getenv)};
     if (j->id.size == 1) {
         horon_joining_report_identity(j);
         return horon_joining_run_alone(j, error);
@@ -369,7 +322,7 @@ static horon_status_t join(struct horon_joining *j, int rank, int size, struct h
         error->blame.rank = j->id.rank;
         return status;
     }
-    watch_for_slow(j); /* until here it was another thing that lasted */
+    horon_joining_watch(j); /* until here it was another thing that lasted */
     status = horon_joining_run(j, error);
     if (status == HORON_OK) {
         horon_fds_hold(&j->boot->fds);
@@ -402,7 +355,7 @@ horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
     j->log = log;
     j->begun_ns = horon_clock_ns();
     j->ask_ns = j->begun_ns;
-    watch_for_slow(j);
+    horon_joining_watch(j);
     horon_status_t status = join(j, rank, size, &why);
     assert(status != HORON_OK || boot->topology.size == j->id.size);
     if (status == HORON_OK)

@@ -102,6 +102,22 @@ static void blobs_are_late(struct horon_joining *j, struct horon_error *why)
     horon_store_explain(j->store, why);
 }
 
+void horon_joining_watch(struct horon_joining *j)
+{
+    const uint64_t slow_ns = j->caller->slow_ns;
+    j->slow_ns = slow_ns ? horon_clock_ns() + slow_ns : UINT64_MAX;
+}
+
+void horon_joining_tell_slow(struct horon_joining *j, const char *doing, const char *why)
+{
+    horon_joining_watch(j);
+    if (!why[0])
+        return;
+    j->slow_ns = UINT64_MAX;
+    HORON_LOG_WARN(j->log, "still %s, after %d s: %s", doing,
+                   (int)((horon_clock_ns() - j->begun_ns) / 1000000000u), why);
+}
+
 /* Once, long before the limit. Ranks that have reached the store leave it to the one that serves
  * it, or to the launcher, to say which of them it lacks. */
 static void tell_slow(struct horon_joining *j,
@@ -112,12 +128,8 @@ static void tell_slow(struct horon_joining *j,
     if (late != blobs_are_late || horon_store_is_sought(j->store))
         late(j, &why);
     j->others_failed = others_failed;
-    j->slow_ns = UINT64_MAX;
-    if (why.text[0])
-        HORON_LOG_WARN(j->log, "still %s, after %d s: %s", j->doing,
-                       (int)((horon_clock_ns() - j->begun_ns) / 1000000000u), why.text);
-    else /* another's to say, or it came in this moment; the next thing may last, too */
-        j->slow_ns = horon_clock_ns() + j->caller->slow_ns;
+    /* "": another's to say, or it came in this moment; the next thing may last, too */
+    horon_joining_tell_slow(j, j->doing, why.text);
 }
 
 horon_status_t horon_joining_wait(struct horon_joining *j,

@@ -66,6 +66,12 @@ horon_status_t horon_joining_wait(struct horon_joining *j,
                                   void (*late)(struct horon_joining *j, struct horon_error *why),
                                   struct horon_error *error);
 
+/** From now on it counts how long it takes until horon_joining_tell_slow() is due, at slow_ns. */
+void horon_joining_watch(struct horon_joining *j);
+/** Warns what is waited for, unless @p why is "". Not again, or, if it is "", after another while.
+ */
+void horon_joining_tell_slow(struct horon_joining *j, const char *doing, const char *why);
+
 /**
  * Holds a round of the store. If this rank has failed, all others hear it: at once, or, if that
  * only follows from another rank's failure, here.
@@ -82,6 +88,9 @@ horon_status_t horon_round_hold(struct horon_joining *j, const char *doing,
 
 /** Of a world of one: only its shared memory is made. */
 horon_status_t horon_joining_run_alone(struct horon_joining *j, struct horon_error *error);
+/** Begins what all ranks begin together, and waits until it is through; again is a no-op.
+ * @return OK | as horon_joining_wait() | what the caller's prepare() says */
+horon_status_t horon_joining_begin(struct horon_joining *j, struct horon_error *error);
 horon_status_t horon_joining_run(struct horon_joining *j, struct horon_error *error);
 
 /* ---- report.c: lines of the log at debug ---- */

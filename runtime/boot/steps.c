@@ -267,7 +267,7 @@ static void begin_is_late(struct horon_joining *j, struct horon_error *why)
 
 /* The last thing that may fail: all ranks are here, and want the same. A rank that fails or dies
  * meanwhile is heard of here, and not where a library waits for it. */
-static horon_status_t begin_together(struct horon_joining *j, struct horon_error *error)
+horon_status_t horon_joining_begin(struct horon_joining *j, struct horon_error *error)
 {
     const struct horon_boot_caller *caller = j->caller;
     horon_status_t status = HORON_OK;
@@ -313,7 +313,7 @@ static horon_status_t find_others(struct horon_joining *j, struct horon_error *e
         status = open_links(j, error);
     if (status == HORON_OK)
         status = connect_ranks(j, error);
-    return status == HORON_OK ? begin_together(j, error) : status;
+    return status == HORON_OK ? horon_joining_begin(j, error) : status;
 }
 
 horon_status_t horon_joining_run(struct horon_joining *j, struct horon_error *error)

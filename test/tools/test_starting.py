@@ -211,8 +211,20 @@ def test_mpirun_ranks_meet_by_the_mpi_that_is_asked_for_where_nothing_else_tells
     with mpirun(3, OPEN_MPI, "hjsl", command=command, **env) as job:
         status, out, err = job.end()
     assert status != 0 and "sum" not in out, (out, err)
-    told = "would be told by PMIx.*MPI was begun to tell, and was not through in 1000 ms: .* waits"
+    told = "would be told by PMIx.*MPI was begun to tell: joining took longer than 1000 ms.* waits"
     assert re.search(told, err), err
+
+
+def test_hydra_ranks_that_wait_for_one_say_so_long_before_they_fail():
+    lacks = 'if [ "$PMI_RANK" = 1 ]; then exec tail -f /dev/null; fi; exec "$@"'
+    with hydra(3, "-c", lacks, "-", SUM_ONCE, program="sh", HORON_START_TIMEOUT="20s") as job:
+        status, _, err = job.end()
+    assert status != 0, err
+    told = (
+        r"rank [02] .*still waiting to be told where the ranks meet, after 1\d s: perhaps not all 3"
+    )
+    assert len(re.findall(told, err)) == 2, err
+    assert "has waited 20000 ms (HORON_START_TIMEOUT): not all of the 3 processes" in err, err
 
 
 def test_hydra_ranks_meet_by_mpi_where_nothing_else_tells():
