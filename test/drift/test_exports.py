@@ -82,6 +82,16 @@ def test_exports_installed_check_sizes_where_they_are_optimised():
         assert_fortified(made)
 
 
+def test_exports_fast_path_is_optimised_as_a_whole():
+    """The link is told so, and nothing tells it the contrary: names of gcc's own are the sign."""
+    commands = [row["command"] for row in tree.compile_commands() if "libhoron" in row["command"]]
+    if not any(" -flto" in row for row in commands):
+        raise tap.Skip("this build optimises file by file: no gcc, no -O3, or a sanitizer")
+    for made in installed():
+        if made.name.startswith(("libhoron", "horon-perf")):
+            assert ".lto_priv." in output("nm", str(made)), f"{made} was linked file by file"
+
+
 SOURCE = """#include <string.h>
 int main(int count, char **words)
 {
