@@ -195,3 +195,12 @@ void untake_master_port(int stranger)
     unsetenv("MASTER_PORT");
     close(stranger);
 }
+
+void boots_join_told(struct boots *world, const char *const (*variables)[2], size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        setenv(variables[i][0], variables[i][1], 1);
+    boots_join(world);
+    for (size_t i = 0; i < count; i++)
+        unsetenv(variables[i][0]);
+}

@@ -74,6 +74,9 @@ void place_end(const struct place *place);
  * @return the other's socket, for untake_master_port() */
 int take_master_port(int *port_out);
 void untake_master_port(int stranger);
+/** Joins ranks as some launcher tells them: the environment has @p variables [count] meanwhile,
+ * names and values. */
+void boots_join_told(struct boots *world, const char *const (*variables)[2], size_t count);
 /** @return how many descriptors this process has. */
 int count_fds(void);
 

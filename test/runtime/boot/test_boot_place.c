@@ -42,17 +42,12 @@ static void test_boot_ranks_of_slurm_meet_without_key_or_mpi(void **state)
                                        {"SLURM_NTASKS", "2"},
                                        {"SLURM_JOB_ID", job},
                                        {"SLURM_STEP_NODELIST", "localhost,b"}};
-    const size_t count = sizeof of_slurm / sizeof of_slurm[0];
     struct boots world;
     (void)state;
-    for (size_t i = 0; i < count; i++)
-        setenv(of_slurm[i][0], of_slurm[i][1], 1);
     boots_init(&world, 1, "STORE=");
     boots_setting(&world, "START_TIMEOUT=100ms");
     world.ranks[0].rank = world.ranks[0].size = -1;
-    boots_join(&world);
-    for (size_t i = 0; i < count; i++)
-        unsetenv(of_slurm[i][0]);
+    boots_join_told(&world, of_slurm, sizeof of_slurm / sizeof of_slurm[0]);
     boots_expect_all_fail(&world, HORON_ERR_TIMEOUT, "of 2 ranks, rank 1 never came");
 }
 

@@ -139,18 +139,13 @@ static void test_boot_slow_way_to_meet_is_told(void **state)
         {"OMPI_COMM_WORLD_RANK", "1"},       {"OMPI_COMM_WORLD_SIZE", "2"},
         {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "1"},
         {"PMIX_NAMESPACE", "a job"},         {"PMIX_RANK", "1"}};
-    const size_t count = sizeof of_open_mpi / sizeof of_open_mpi[0];
     struct boots world;
     (void)state;
-    for (size_t i = 0; i < count; i++)
-        setenv(of_open_mpi[i][0], of_open_mpi[i][1], 1);
     boots_init(&world, 1, "STORE=");
     world.slow_ns = SLOW_NS;
     world.prepare = begin_once_missed;
     world.ranks[0].rank = world.ranks[0].size = -1;
-    boots_join(&world);
-    for (size_t i = 0; i < count; i++)
-        unsetenv(of_open_mpi[i][0]);
+    boots_join_told(&world, of_open_mpi, sizeof of_open_mpi / sizeof of_open_mpi[0]);
     boots_expect_all_fail(&world, HORON_ERR_CONFIG, "would be told by PMIx");
     expect_told(&world.ranks[0], "still beginning what all ranks begin together, after 0 s: a "
                                  "library is not through");
