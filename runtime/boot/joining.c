@@ -99,7 +99,7 @@ static horon_status_t ask_store(struct horon_joining *j, struct horon_error *err
 
 static void blobs_are_late(struct horon_joining *j, struct horon_error *why)
 {
-    horon_store_explain(j->store, why);
+    horon_store_explain(j->store, true, why);
 }
 
 void horon_joining_watch(struct horon_joining *j)
@@ -125,8 +125,10 @@ static void tell_slow(struct horon_joining *j,
 {
     const bool others_failed = j->others_failed; /* nothing has failed yet */
     struct horon_error why = {0};
-    if (late != blobs_are_late || horon_store_is_sought(j->store))
+    if (late != blobs_are_late)
         late(j, &why);
+    else if (horon_store_is_sought(j->store))
+        horon_store_explain(j->store, false, &why);
     j->others_failed = others_failed;
     /* "": another's to say, or it came in this moment; the next thing may last, too */
     horon_joining_tell_slow(j, j->doing, why.text);

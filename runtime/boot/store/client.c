@@ -302,25 +302,25 @@ bool horon_store_get(struct horon_store *store, struct horon_blobs *blobs_out)
 }
 
 /* There is no rank 0 to connect to. */
-static void explain_file(const struct horon_store *store, struct horon_error *why)
+static void explain_file(const struct horon_store *store, bool over, struct horon_error *why)
 {
     const struct horon_store_file *file = &store->file;
+    const char *absent = over ? "never came" : "has not come yet";
     if (file->left)
-        horon_error_set(
-            why, HORON_ERR_TIMEOUT,
-            "of %d ranks, rank 0 never came, or is gone: %s was left by %s, which has ended",
-            store->size, file->path, file->writer);
+        horon_error_set(why, HORON_ERR_TIMEOUT,
+                        "of %d ranks, rank 0 %s, or is gone: %s was left by %s, which has ended",
+                        store->size, absent, file->path, file->writer);
     else
-        horon_error_set(why, HORON_ERR_TIMEOUT, "of %d ranks, rank 0 never came: there is no %s",
-                        store->size, file->path);
+        horon_error_set(why, HORON_ERR_TIMEOUT, "of %d ranks, rank 0 %s: there is no %s",
+                        store->size, absent, file->path);
     horon_error_blame(why, HORON_CAUSE_ABSENT, 0, -1);
 }
 
-void horon_store_explain(const struct horon_store *store, struct horon_error *why)
+void horon_store_explain(const struct horon_store *store, bool over, struct horon_error *why)
 {
     char tried[HORON_ERROR_TEXT_BYTES / 2];
     if (store->state == CLIENT_LOOKING || (store->state == CLIENT_CONNECTING && store->file.left)) {
-        explain_file(store, why);
+        explain_file(store, over, why);
     } else if (store->state != CLIENT_CONNECTING) {
         horon_error_set(why, HORON_ERR_TIMEOUT, "the store at %s does not answer", store->where);
     } else {

@@ -84,8 +84,9 @@ bool horon_store_abort(struct horon_store *store, const struct horon_error *why)
 bool horon_store_get(struct horon_store *store, struct horon_blobs *blobs_out);
 
 /** Says why the round is not complete in time, as far as this rank can know: ERR_TIMEOUT |
- * ERR_AUTH, ERR_CONFIG, ERR_PROTO, the store was found, but refuses us. */
-void horon_store_explain(const struct horon_store *store, struct horon_error *why);
+ * ERR_AUTH, ERR_CONFIG, ERR_PROTO, the store was found, but refuses us.
+ * @param over the time is over; else what lacks may yet come */
+void horon_store_explain(const struct horon_store *store, bool over, struct horon_error *why);
 
 /** Is the process that serves it yet to be reached? Once it is, that one knows what a round waits
  * for. */

@@ -37,11 +37,16 @@ static horon_status_t come_once_missed(void *arg, int number, struct horon_error
     return HORON_OK;
 }
 
+static void set_up_at(struct boots *world, int size, const struct place *place)
+{
+    boots_init(world, size, place->setting);
+    world->slow_ns = SLOW_NS;
+}
+
 static void set_up(struct boots *world, int size, struct place *place)
 {
     place_tcp(place);
-    boots_init(world, size, place->setting);
-    world->slow_ns = SLOW_NS;
+    set_up_at(world, size, place);
 }
 
 static void test_boot_slow_rank_is_named_by_the_one_that_serves(void **state)
@@ -83,6 +88,29 @@ static void test_boot_slow_store_is_told_by_each(void **state)
         expect_told(&world.ranks[r],
                     "still meeting the other ranks, after 0 s: the store at tcp://127.0.0.1:");
     boots_part(&world);
+    place_end(&place);
+}
+
+static int has_told(void *arg)
+{
+    const struct boots_rank *rank = arg;
+    return rank->slow > 0;
+}
+
+/* It may come yet: only when joining has failed it never came. */
+static void test_boot_slow_file_of_rank_0_is_told(void **state)
+{
+    struct place place;
+    struct boots world;
+    (void)state;
+    place_file(&place);
+    set_up_at(&world, 2, &place);
+    world.ranks[0].absent = true;
+    world.interrupted = has_told;
+    boots_join(&world);
+    boots_expect_all_fail(&world, HORON_ERR_CANCELLED, "interrupted");
+    expect_told(&world.ranks[1], "still meeting the other ranks, after 0 s: of 2 ranks, rank 0 has "
+                                 "not come yet: there is no /tmp/horon-test-");
     place_end(&place);
 }
 
@@ -156,6 +184,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_boot_slow_rank_is_named_by_the_one_that_serves),
         cmocka_unit_test(test_boot_slow_store_is_told_by_each),
+        cmocka_unit_test(test_boot_slow_file_of_rank_0_is_told),
         cmocka_unit_test(test_boot_slow_beginning_is_told),
         cmocka_unit_test(test_boot_slow_way_to_meet_is_told),
     };
