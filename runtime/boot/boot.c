@@ -337,6 +337,14 @@ void horon_boot_init(struct horon_boot *boot)
         .control.fd = -1, .joined = -1, .pump = {.epoll_fd = -1, .timer_fd = -1}};
 }
 
+void horon_boot_name_limit(struct horon_error *error)
+{
+    static const char told[] = "; HORON_START_TIMEOUT is how long joining may take";
+    const size_t room = sizeof error->text - sizeof told, bytes = strlen(error->text);
+    if (error->status == HORON_ERR_TIMEOUT && !strstr(error->text, "HORON_START_TIMEOUT"))
+        memcpy(error->text + (bytes < room ? bytes : room), told, sizeof told);
+}
+
 horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
                           const struct horon_config *config, const struct horon_boot_caller *caller,
                           struct horon_log *log, struct horon_error *error)
@@ -363,6 +371,7 @@ horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
     joining_deinit(j, status == HORON_OK);
     if (status == HORON_OK)
         return HORON_OK;
+    horon_boot_name_limit(&why);
     if (boot->control.base && caller->given_up)
         caller->given_up(caller->arg, status, why.text);
     char host[sizeof boot->blamed_host] = "";

@@ -110,6 +110,10 @@ horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
                           const struct horon_config *config, const struct horon_boot_caller *caller,
                           struct horon_log *log, struct horon_error *error);
 
+/** For what joins: says of a time-out which option bounds joining, at the end of a text that does
+ * not yet, cut to fit. Of another failure it says nothing. */
+void horon_boot_name_limit(struct horon_error *error);
+
 /** From now on a child closes the descriptors that are no sockets, too: nobody changes them. */
 void horon_boot_settle(struct horon_boot *boot);
 

@@ -221,7 +221,9 @@ horon_status_t horon_gloo_boot(struct horon_boot *boot, int rank, int size,
         status = caller->get_ready(caller->arg, id.rank, error);
     if (status == HORON_OK)
         status = join(boot, &id, config, caller, log, error);
-    if (status != HORON_OK)
-        horon_boot_deinit(boot);
+    if (status == HORON_OK)
+        return HORON_OK;
+    horon_boot_name_limit(error);
+    horon_boot_deinit(boot);
     return status;
 }

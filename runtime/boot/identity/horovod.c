@@ -271,8 +271,7 @@ static horon_status_t await(struct horon_space *space, int rank, const char *key
             return horon_error_set(error, status,
                                    "rank %d has not said where to meet at Horovod's rendezvous "
                                    "server, %s: did it fail, or does it not create a context, or "
-                                   "has it a HORON_STORE or MASTER_ADDR that this rank lacks? "
-                                   "HORON_START_TIMEOUT is how long it is waited for",
+                                   "has it a HORON_STORE or MASTER_ADDR that this rank lacks?",
                                    rank, space->server);
         if (status != HORON_OK)
             return status;

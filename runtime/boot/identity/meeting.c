@@ -160,10 +160,8 @@ static horon_status_t await_invitation(const struct horon_identity *id,
     if (status != HORON_ERR_TIMEOUT || space->calls->is_public)
         return status;
     return horon_error_set(error, status,
-                           "rank %d has waited %lld ms (HORON_START_TIMEOUT): not all of the %d "
-                           "processes %s",
-                           id->rank, (long long)config->start_timeout_ms, id->size,
-                           space->calls->missing);
+                           "rank %d has waited %lld ms: not all of the %d processes %s", id->rank,
+                           (long long)config->start_timeout_ms, id->size, space->calls->missing);
 }
 
 /* Once in the life of the launch. @param value  as above */

@@ -170,6 +170,8 @@ void boots_expect_all_fail(const struct boots *world, horon_status_t status, con
         if (rank->status != status || !strstr(rank->error.text, text))
             fail_msg("rank %d: status %d, '%s' lacks '%s'", r, rank->status, rank->error.text,
                      text);
+        if (status == HORON_ERR_TIMEOUT && !strstr(rank->error.text, "HORON_START_TIMEOUT"))
+            fail_msg("rank %d: '%s' does not name the option", r, rank->error.text);
     }
 }
 

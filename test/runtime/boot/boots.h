@@ -59,7 +59,8 @@ void boots_join(struct boots *world);
 void boots_part(struct boots *world);
 /** Asserts that all joined. */
 void boots_expect_joined(const struct boots *world);
-/** Asserts that all that started failed so, with @p text in what they say. */
+/** Asserts that all that started failed so, with @p text in what they say, and with the option that
+ * bounds joining if it took too long. */
 void boots_expect_all_fail(const struct boots *world, horon_status_t status, const char *text);
 /** A store of its own for a world: a port, or a directory that ends with it. */
 struct place {

@@ -116,11 +116,33 @@ static void test_boot_that_reached_no_store_in_time_is_gone(void **state)
     place_end(&place);
 }
 
+static void test_boot_limit_is_named_once_whatever_the_text(void **state)
+{
+    static const char told[] = "; HORON_START_TIMEOUT is how long joining may take";
+    static const size_t lengths[] = {0, 1, 900, HORON_ERROR_TEXT_BYTES - 1};
+    (void)state;
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
+        struct horon_error error = {.status = HORON_ERR_TIMEOUT};
+        memset(error.text, 'x', lengths[i]);
+        for (int twice = 0; twice < 2; twice++) {
+            horon_boot_name_limit(&error);
+            const size_t bytes = strlen(error.text), kept = bytes - strlen(told);
+            assert_true(kept == lengths[i] || bytes == sizeof error.text - 1);
+            assert_int_equal(strspn(error.text, "x"), kept);
+            assert_string_equal(error.text + kept, told);
+        }
+    }
+    struct horon_error other = {.status = HORON_ERR_AUTH, .text = "x"};
+    horon_boot_name_limit(&other);
+    assert_string_equal(other.text, "x");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_boot_that_stood_still_names_the_missing_rank),
         cmocka_unit_test(test_boot_that_reached_no_store_in_time_is_gone),
+        cmocka_unit_test(test_boot_limit_is_named_once_whatever_the_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
