@@ -18,6 +18,8 @@ enum { STEPS_MAX = 50, VALUE_BYTES = 16 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
+static const struct horon_gloo_wait no_limit = {.deadline_ns = UINT64_MAX};
+
 static enum horon_c10d_dialect spoken;
 static struct horon_c10d_buffer heard;
 
@@ -48,7 +50,7 @@ static bool get(struct horon_gloo_store *store)
 {
     struct horon_gloo_value value = {0};
     struct horon_error error = {0};
-    const horon_status_t status = horon_gloo_store_get(store, "1", &value, NULL, &error);
+    const horon_status_t status = horon_gloo_store_get(store, "1", &value, &no_limit, &error);
     expect_text(status, &error);
     assert((status == HORON_OK) == (value.bytes != NULL));
     assert(value.count <= HORON_GLOO_VALUE_BYTES_MAX);
@@ -61,7 +63,7 @@ static bool set(struct horon_gloo_store *store, size_t bytes)
     static const uint8_t value[VALUE_BYTES];
     struct horon_error error = {0};
     const horon_status_t status =
-        horon_gloo_store_set(store, "1", value, bytes % VALUE_BYTES, NULL, &error);
+        horon_gloo_store_set(store, "1", value, bytes % VALUE_BYTES, &no_limit, &error);
     expect_text(status, &error);
     return status >= 0;
 }
@@ -69,7 +71,7 @@ static bool set(struct horon_gloo_store *store, size_t bytes)
 static bool meet(struct horon_gloo_store *store)
 {
     struct horon_error error = {0};
-    const horon_status_t status = horon_gloo_c10d_group_meet(store, 0, NULL, &error);
+    const horon_status_t status = horon_gloo_c10d_group_meet(store, 0, &no_limit, &error);
     expect_text(status, &error);
     return status >= 0;
 }

@@ -18,6 +18,8 @@ enum { STEPS_MAX = 20, VALUE_BYTES = 16, ASKED_MAX = 4096, TRIES_MAX = 3 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
+static const struct horon_gloo_wait no_limit = {.deadline_ns = UINT64_MAX};
+
 /* The pause between two tries. */
 horon_status_t __wrap_horon_gloo_wait_for(const struct horon_gloo_wait *wait, struct pollfd *fds,
                                           size_t count, int pause_ms, struct horon_error *error);
@@ -63,7 +65,7 @@ static void get(struct horon_gloo_store *store)
     struct horon_error error = {0};
     asked.method = "GET";
     asked.body_bytes = 0;
-    const horon_status_t status = horon_gloo_store_get(store, "1", &value, NULL, &error);
+    const horon_status_t status = horon_gloo_store_get(store, "1", &value, &no_limit, &error);
     assert(status >= 0 || error.text[0]);
     assert((status == HORON_OK) == (value.bytes != NULL));
     assert(value.count <= HORON_GLOO_VALUE_BYTES_MAX);
@@ -76,7 +78,7 @@ static void set(struct horon_gloo_store *store, size_t bytes)
     struct horon_error error = {0};
     asked.method = "PUT";
     asked.body_bytes = bytes;
-    const horon_status_t status = horon_gloo_store_set(store, "1", value, bytes, NULL, &error);
+    const horon_status_t status = horon_gloo_store_set(store, "1", value, bytes, &no_limit, &error);
     assert(status != HORON_AGAIN);
     assert(status >= 0 || error.text[0]);
 }

@@ -43,6 +43,16 @@ static horon_status_t failed(const struct c10d_file_store *store, const char *wh
                                  store->path, what);
 }
 
+static horon_status_t wait_for_lock(const struct c10d_file_store *store,
+                                    const struct horon_gloo_wait *wait, struct horon_error *error)
+{
+    char subject[256] = ""; /* cut to fit */
+    horon_text_add(subject, sizeof subject, "", "the Gloo store c10d-file:%s", store->path);
+    const struct horon_gloo_wait told =
+        horon_gloo_wait_told(wait, subject, "another process keeps the file locked");
+    return horon_gloo_wait_for(&told, NULL, 0, LOCK_PAUSE_MS, error);
+}
+
 /* @return a locked descriptor in *fd_out; AGAIN: there is no file, and none was to be made */
 static horon_status_t open_locked(const struct c10d_file_store *store, bool write,
                                   const struct horon_gloo_wait *wait, int *fd_out,
@@ -58,9 +68,8 @@ static horon_status_t open_locked(const struct c10d_file_store *store, bool writ
             *fd_out = fd;
             return HORON_OK;
         }
-        status = errno == EWOULDBLOCK || errno == EINTR
-                     ? horon_gloo_wait_for(wait, NULL, 0, LOCK_PAUSE_MS, error)
-                     : failed(store, "lock", error);
+        status = errno == EWOULDBLOCK || errno == EINTR ? wait_for_lock(store, wait, error)
+                                                        : failed(store, "lock", error);
     }
     horon_fd_close(&fd);
     assert(status < 0);

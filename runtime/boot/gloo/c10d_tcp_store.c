@@ -23,6 +23,8 @@ struct tcp_store {
     int fd; /* -1: it is of no use any more */
     enum horon_c10d_dialect dialect;
     char text[HORON_ADDRESS_TEXT_BYTES + 16];
+    char subject[HORON_ADDRESS_TEXT_BYTES + 96]; /* for what is told of waiting */
+    char silent[128];                            /* likewise, once it is connected */
 };
 
 static const char *dialect_text(const struct tcp_store *store)
@@ -51,19 +53,21 @@ static horon_status_t lost(struct tcp_store *store, horon_status_t status,
 static horon_status_t send_all(struct tcp_store *store, const void *bytes, size_t count,
                                const struct horon_gloo_wait *wait, struct horon_error *error)
 {
+    const struct horon_gloo_wait told = horon_gloo_wait_told(wait, store->subject, store->silent);
     horon_status_t status = HORON_ERR_PEER_LOST;
     if (store->fd >= 0)
-        status = horon_gloo_send(store->fd, bytes, count, wait, error);
+        status = horon_gloo_send(store->fd, bytes, count, &told, error);
     return status == HORON_OK ? status : lost(store, status, error);
 }
 
 static horon_status_t receive(struct tcp_store *store, void *into, size_t count,
                               const struct horon_gloo_wait *wait, struct horon_error *error)
 {
+    const struct horon_gloo_wait told = horon_gloo_wait_told(wait, store->subject, store->silent);
     uint8_t *bytes = into;
     while (count > 0) {
         size_t got = 0;
-        horon_status_t status = horon_gloo_receive(store->fd, bytes, count, &got, wait, error);
+        horon_status_t status = horon_gloo_receive(store->fd, bytes, count, &got, &told, error);
         if (status == HORON_OK && got == 0)
             status = HORON_ERR_PEER_LOST;
         if (status != HORON_OK)
@@ -203,20 +207,66 @@ static horon_status_t greet(struct tcp_store *store, const struct horon_gloo_wai
     return status;
 }
 
+/* Which rank is to serve it is known by its number alone: torch's rank 0 does, and horon's. */
+static void name(struct tcp_store *store, const char *at,
+                 const struct horon_gloo_store_options *options)
+{
+    horon_text_add(store->text, sizeof store->text, "", "tcp://%s", at);
+    horon_text_add(store->subject, sizeof store->subject, "", "the Gloo store %s, which %s",
+                   store->text,
+                   options->rank > 0 ? "rank 0, of torch or of horon, is to serve"
+                   : options->serve  ? "this rank serves"
+                                     : "this rank, 0, cannot serve itself");
+    horon_text_add(store->silent, sizeof store->silent, "",
+                   "it is connected with, and does not answer: is it a TCPStore of %s?",
+                   dialect_text(store));
+}
+
+static horon_status_t dial(struct tcp_store *store, const struct horon_addresses *all,
+                           const struct horon_gloo_store_options *options,
+                           const struct horon_gloo_wait *wait, struct horon_error *error)
+{
+    struct horon_error why = {0};
+    const horon_status_t status = horon_gloo_dial(all, store->fds, wait, &store->fd, &why);
+    if (status == HORON_ERR_TIMEOUT)
+        return horon_error_set(
+            error, status, "nobody serves %s: is %sthis its MASTER_ADDR:MASTER_PORT? (%s)",
+            store->subject, options->rank > 0 ? "it there, and is " : "", why.text);
+    if (status != HORON_OK && error)
+        *error = why;
+    return status;
+}
+
+static horon_status_t begin(struct tcp_store *store, const char *host, int port,
+                            const struct horon_gloo_store_options *options,
+                            struct horon_error *error)
+{
+    const struct horon_gloo_wait wait =
+        horon_gloo_wait_told(&options->wait, store->subject, "the name of its host is looked up");
+    struct horon_addresses all;
+    horon_status_t status = horon_gloo_resolve(host, port, &wait, &all, error);
+    if (status == HORON_OK && options->serve && options->rank == 0)
+        status =
+            horon_c10d_server_start(&all, port, options->fds, options->log, &store->server, error);
+    if (status == HORON_OK)
+        status = dial(store, &all, options, &wait, error);
+    if (status == HORON_OK && store->dialect == HORON_C10D_SINCE_2_3)
+        status = greet(store, &wait, error);
+    if (status == HORON_OK)
+        status = add_to(store, "", HORON_C10D_INIT_KEY, 1, &wait, error);
+    return status;
+}
+
 horon_status_t horon_gloo_c10d_tcp_store_open(const char *at,
                                               const struct horon_gloo_store_options *options,
                                               struct horon_gloo_store **store_out,
                                               struct horon_error *error)
 {
     char host[HORON_ADDRESS_TEXT_BYTES];
-    struct horon_addresses all;
     int port = 0;
     if (!horon_address_cut(at, strlen(at), host, &port))
         return horon_error_set(error, HORON_ERR_CONFIG, "the Gloo store tcp://%s is no HOST:PORT",
                                at);
-    horon_status_t status = horon_gloo_resolve(host, port, &options->wait, &all, error);
-    if (status != HORON_OK)
-        return status;
     struct tcp_store *store = horon_zalloc(1, sizeof *store);
     if (!store)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a Gloo store");
@@ -224,21 +274,8 @@ horon_status_t horon_gloo_c10d_tcp_store_open(const char *at,
     store->fds = options->fds;
     store->fd = -1;
     store->dialect = options->until_torch_2_0 ? HORON_C10D_UNTIL_2_0 : HORON_C10D_SINCE_2_3;
-    horon_text_add(store->text, sizeof store->text, "", "tcp://%s", at);
-    if (options->serve && options->rank == 0)
-        status =
-            horon_c10d_server_start(&all, port, options->fds, options->log, &store->server, error);
-    if (status == HORON_OK)
-        status = horon_gloo_dial(&all, store->fds, &options->wait, &store->fd, error);
-    if (status == HORON_ERR_TIMEOUT)
-        horon_error_set(error, status,
-                        "nobody serves the Gloo store %s: is rank 0 there, and is this its "
-                        "MASTER_ADDR:MASTER_PORT?",
-                        store->text);
-    if (status == HORON_OK && store->dialect == HORON_C10D_SINCE_2_3)
-        status = greet(store, &options->wait, error);
-    if (status == HORON_OK)
-        status = add_to(store, "", HORON_C10D_INIT_KEY, 1, &options->wait, error);
+    name(store, at, options);
+    const horon_status_t status = begin(store, host, port, options, error);
     if (status == HORON_OK)
         *store_out = &store->base;
     else

@@ -6,39 +6,69 @@
  */
 #include "boot/gloo/dial.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <limits.h>
 #include <netinet/tcp.h>
+#include <string.h>
 #include <unistd.h>
 
 #define RETRY_MS 100
 /* For one of several addresses, the first time. */
 #define TRY_MS 1000
+#define TRIED_BYTES 512 /* a few addresses */
 
-/* Tries one address once. @param try_ms  -1: as long as there is time
- * @return OK | AGAIN, nobody answers there | as horon_gloo_wait_for() */
-static horon_status_t try_address(const struct horon_address *address, int try_ms,
-                                  struct horon_fds *fds, const struct horon_gloo_wait *wait,
-                                  int *fd_out, struct horon_error *error)
+/* What came of each address so far. */
+struct tries {
+    const struct horon_addresses *all;
+    int why[HORON_ADDRESSES_MAX]; /* an errno; EINPROGRESS: nothing; 0: it was not tried yet */
+    char text[TRIED_BYTES];
+};
+
+static void note(struct tries *tries, int i, int why)
 {
+    tries->why[i] = why;
+    tries->text[0] = 0;
+    for (int k = 0; k < tries->all->count; k++) {
+        char at[HORON_ADDRESS_TEXT_BYTES];
+        if (tries->why[k])
+            horon_text_add(tries->text, sizeof tries->text, ", ", "%s: %s",
+                           horon_address_text(&tries->all->items[k], at),
+                           tries->why[k] == EINPROGRESS ? "no answer"
+                                                        : strerrordesc_np(tries->why[k]));
+    }
+}
+
+/* Tries address @p i once. @param try_ms  -1: as long as there is time
+ * @return OK | AGAIN, nobody answers there | as horon_gloo_wait_for() */
+static horon_status_t try_address(struct tries *tries, int i, int try_ms, struct horon_fds *fds,
+                                  const struct horon_gloo_wait *wait, int *fd_out,
+                                  struct horon_error *error)
+{
+    const struct horon_address *address = &tries->all->items[i];
     const int kind = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, on = 1;
     horon_status_t status = HORON_OK;
     int why = 0;
     socklen_t bytes = sizeof why;
     horon_fds_hold(fds);
     int fd = horon_fds_note(fds, socket(address->any.sa_family, kind, 0));
-    if (fd < 0)
+    if (fd < 0) {
+        note(tries, i, errno);
         return HORON_AGAIN;
+    }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     if (connect(fd, &address->any, address->bytes) != 0)
         why = errno;
     if (why == EINPROGRESS) {
         struct pollfd poll = {.fd = fd, .events = POLLOUT};
+        note(tries, i, why);
         status = horon_gloo_wait_for(wait, &poll, 1, try_ms, error);
         getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &bytes);
     }
     if (status == HORON_OK && why != 0)
         status = HORON_AGAIN;
+    if (why != 0)
+        note(tries, i, why);
     if (status == HORON_OK)
         *fd_out = fd;
     else
@@ -51,14 +81,18 @@ horon_status_t horon_gloo_dial(const struct horon_addresses *all, struct horon_f
                                struct horon_error *error)
 {
     horon_status_t status = HORON_AGAIN;
+    struct tries tries = {.all = all};
+    const struct horon_gloo_wait told = horon_gloo_wait_told(wait, wait->subject, tries.text);
+    assert(all->count > 0);
+    assert(all->count <= HORON_ADDRESSES_MAX);
     for (int try_ms = TRY_MS; status == HORON_AGAIN; try_ms *= try_ms < INT_MAX / 2 ? 2 : 1) {
         for (int i = 0; status == HORON_AGAIN && i < all->count; i++)
             status =
-                try_address(&all->items[i], all->count > 1 ? try_ms : -1, fds, wait, fd_out, error);
+                try_address(&tries, i, all->count > 1 ? try_ms : -1, fds, &told, fd_out, error);
         if (status == HORON_AGAIN)
-            status = horon_gloo_wait_for(wait, NULL, 0, RETRY_MS, error);
+            status = horon_gloo_wait_for(&told, NULL, 0, RETRY_MS, error);
     }
-    return status;
+    return status == HORON_ERR_TIMEOUT ? horon_error_set(error, status, "%s", tries.text) : status;
 }
 
 static horon_status_t wait_for(int fd, short events, const struct horon_gloo_wait *wait,

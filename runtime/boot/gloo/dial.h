@@ -10,7 +10,9 @@
 /**
  * Connects with the first of @p all that answers, as often as it takes.
  * @param fd_out non-blocking, with TCP_NODELAY; the caller's
- * @return OK | ERR_TIMEOUT, without a text: nobody answers | ERR_CANCELLED | ERR_SYSTEM
+ * @param wait with a subject; its state is what was tried
+ * @return OK | ERR_TIMEOUT, nobody answers: the text is each address and what came of it |
+ *         ERR_CANCELLED | ERR_SYSTEM
  */
 horon_status_t horon_gloo_dial(const struct horon_addresses *all, struct horon_fds *fds,
                                const struct horon_gloo_wait *wait, int *fd_out,

@@ -24,7 +24,8 @@ struct http_store {
     struct horon_gloo_store base;
     struct horon_fds *fds;
     struct horon_addresses at;
-    char host[HORON_ADDRESS_TEXT_BYTES + 8]; /* with the port, as in the url */
+    char host[HORON_ADDRESS_TEXT_BYTES + 8];     /* with the port, as in the url */
+    char subject[HORON_ADDRESS_TEXT_BYTES + 80]; /* for what is told of waiting */
 };
 
 /* What was asked and what came of it. */
@@ -76,30 +77,37 @@ static horon_status_t hear(struct exchange *exchange, int fd, const struct horon
     return status;
 }
 
+/* @param error of a time-out it is what was tried */
 static horon_status_t ask_once(const struct http_store *store, struct exchange *exchange,
                                const struct horon_gloo_wait *wait, struct horon_error *error)
 {
     int fd = -1;
+    char silent[HORON_GLOO_KEY_BYTES + 64];
+    snprintf(silent, sizeof silent, "it is connected with, and does not answer %s /%s",
+             exchange->method, exchange->key);
+    const struct horon_gloo_wait told = horon_gloo_wait_told(wait, store->subject, silent);
     exchange->heard.used = 0;
-    horon_status_t status = horon_gloo_dial(&store->at, store->fds, wait, &fd, error);
+    horon_status_t status = horon_gloo_dial(&store->at, store->fds, &told, &fd, error);
+    if (status != HORON_OK)
+        return status;
+    status = say(store, exchange, fd, &told, error);
     if (status == HORON_OK)
-        status = say(store, exchange, fd, wait, error);
-    if (status == HORON_OK)
-        status = hear(exchange, fd, wait, error);
+        status = hear(exchange, fd, &told, error);
     horon_fd_close(&fd);
-    return status;
+    return status == HORON_ERR_TIMEOUT ? horon_error_set(error, status, "%s", silent) : status;
 }
 
 /* @return OK, with 200 | AGAIN, with 404 | ... */
 static horon_status_t ask(const struct http_store *store, struct exchange *exchange,
                           const struct horon_gloo_wait *wait, struct horon_error *error)
 {
+    struct horon_error why = {0};
     int code = 0;
     horon_status_t status = HORON_OK;
     for (int i = 0; i < TRIES; i++) {
         if (i > 0 && horon_gloo_wait_for(wait, NULL, 0, PAUSE_MS, error) == HORON_ERR_CANCELLED)
             return HORON_ERR_CANCELLED;
-        status = ask_once(store, exchange, wait, error);
+        status = ask_once(store, exchange, wait, &why);
         code = status == HORON_OK ? horon_http_code(&exchange->head) : 0;
         if (code == 200 || code == 404)
             return code == 200 ? HORON_OK : HORON_AGAIN;
@@ -107,11 +115,12 @@ static horon_status_t ask(const struct http_store *store, struct exchange *excha
             break;
     }
     if (status == HORON_ERR_CANCELLED || status == HORON_ERR_INVALID)
-        return status;
+        return horon_error_set(error, status, "%s", why.text);
     if (status == HORON_ERR_TIMEOUT)
         return horon_error_set(error, status,
-                               "the Gloo store http://%s does not answer: is the launcher there?",
-                               store->host);
+                               "the Gloo store http://%s does not answer: is the launcher there? "
+                               "(%s)",
+                               store->host, why.text);
     return horon_error_set(error, status == HORON_OK ? HORON_ERR_PROTO : status,
                            "the Gloo store http://%s answers %s /%s with %d: is it the rendezvous "
                            "server of Horovod's launcher?",
@@ -183,7 +192,11 @@ horon_status_t horon_gloo_http_store_open(const char *at,
     store->base.ops = &ops;
     store->fds = options->fds;
     horon_text_add(store->host, sizeof store->host, "", "%.*s", (int)bytes, at);
-    horon_status_t status = horon_gloo_resolve(host, port, &options->wait, &store->at, error);
+    snprintf(store->subject, sizeof store->subject,
+             "the Gloo store http://%s, which Horovod's launcher is to serve", store->host);
+    const struct horon_gloo_wait wait =
+        horon_gloo_wait_told(&options->wait, store->subject, "the name of its host is looked up");
+    horon_status_t status = horon_gloo_resolve(host, port, &wait, &store->at, error);
     if (status == HORON_OK)
         status = horon_gloo_store_nest(&store->base, scope, error);
     if (status == HORON_OK)

@@ -32,6 +32,7 @@ static horon_status_t connect_all(struct horon_boot *boot, const struct horon_id
 {
     const enum horon_gloo_era era = era_of(config);
     const uint64_t deadline_ns = horon_clock_deadline(horon_clock_ns(), config->start_timeout_ms);
+    struct horon_gloo_watch watch;
     struct horon_gloo_store_options options = {.url = config->gloo_store,
                                                .prefix = config->gloo_prefix,
                                                .rank = id->rank,
@@ -42,7 +43,9 @@ static horon_status_t connect_all(struct horon_boot *boot, const struct horon_id
                                                .log = log,
                                                .wait = {.deadline_ns = deadline_ns,
                                                         .interrupted = caller->interrupted,
-                                                        .arg = caller->interrupted_arg}};
+                                                        .arg = caller->interrupted_arg,
+                                                        .watch = &watch}};
+    horon_gloo_watch_begin(&watch, caller->slow_ns, log);
     assert(!boot->gloo_store);
     horon_status_t status = horon_gloo_store_open(&options, &boot->gloo_store, error);
     if (status == HORON_ERR_SYSTEM && options.serve) { /* torchrun serves it, say */

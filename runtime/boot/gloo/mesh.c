@@ -22,6 +22,7 @@
 
 struct mesh {
     const struct horon_gloo_mesh_options *options;
+    struct horon_gloo_watch watch; /* of the store's calls, too: whatever lasts first is told */
     struct horon_gloo_wait wait;
     struct horon_gloo_pairs pairs;
 };
@@ -148,21 +149,21 @@ static void name_missing(const struct mesh *mesh, char *text, size_t text_bytes)
     }
 }
 
-static void tell_slow(const struct mesh *mesh)
+static void look_at_watch(struct mesh *mesh)
 {
-    const struct horon_gloo_mesh_options *options = mesh->options;
+    char subject[HORON_GLOO_KEY_BYTES + 64];
     char text[HORON_ERROR_TEXT_BYTES] = "";
+    if (horon_clock_ns() < mesh->watch.slow_ns)
+        return;
     name_missing(mesh, text, sizeof text);
-    HORON_LOG_WARN(options->log,
-                   "still waiting for Gloo's ranks, after %d s, under '%s' in the store: %s",
-                   (int)(options->slow_ns / 1000000000u), options->store->prefix, text);
+    snprintf(subject, sizeof subject, "Gloo's ranks, under '%s' in the store",
+             mesh->options->store->prefix);
+    horon_gloo_watch_look(&mesh->watch, subject, text);
 }
 
 static horon_status_t connect_all(struct mesh *mesh, struct horon_error *error)
 {
-    const uint64_t begun_ns = horon_clock_ns(), slow_ns = mesh->options->slow_ns;
     uint64_t look_ns = 0;
-    bool told = slow_ns == 0;
     int pause_ms = LOOK_MS_MIN;
     horon_status_t status = HORON_OK;
     while (status == HORON_OK && !horon_gloo_pairs_done(&mesh->pairs)) {
@@ -176,10 +177,8 @@ static horon_status_t connect_all(struct mesh *mesh, struct horon_error *error)
             look_ns = horon_clock_deadline(horon_clock_ns(), pause_ms);
         }
         status = horon_gloo_pairs_turn(&mesh->pairs, &mesh->wait, pause_ms, error);
-        if (!told && now_ns - begun_ns >= slow_ns && !horon_gloo_pairs_done(&mesh->pairs)) {
-            tell_slow(mesh);
-            told = true;
-        }
+        if (!horon_gloo_pairs_done(&mesh->pairs))
+            look_at_watch(mesh);
     }
     return status;
 }
@@ -264,10 +263,12 @@ horon_status_t horon_gloo_mesh_connect(const struct horon_gloo_mesh_options *opt
         return horon_error_set(error, HORON_ERR_INVALID,
                                "rank %d of %d in era %d is none of a Gloo mesh", options->rank,
                                options->size, (int)options->era);
+    horon_gloo_watch_begin(&mesh.watch, options->slow_ns, options->log);
     mesh.wait = (struct horon_gloo_wait){
         .deadline_ns = horon_clock_deadline(horon_clock_ns(), options->timeout_ms),
         .interrupted = options->interrupted,
         .arg = options->interrupted_arg,
+        .watch = &mesh.watch,
     };
     const horon_status_t status = run(&mesh, sockets_out, error);
     horon_gloo_pairs_deinit(&mesh.pairs);

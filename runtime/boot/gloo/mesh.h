@@ -15,7 +15,8 @@ struct horon_gloo_mesh_options {
     enum horon_gloo_era era; /* 1 or 3 */
     const char *interfaces;  /* the row INTERFACES: the first match listens; "": 127.0.0.1 only */
     int64_t timeout_ms;      /* of all of it; -1: none */
-    uint64_t slow_ns;        /* after so long a warning says which ranks lack; 0: none does */
+    uint64_t slow_ns; /* after so long a warning says which ranks lack, or that the store does
+                         not answer; 0: none does */
     int (*interrupted)(void *arg); /* asked every 100 ms at least: not 0 ends it; NULL: never */
     void *interrupted_arg;
     struct horon_fds *fds; /* where sockets are noted, or NULL */

@@ -11,6 +11,32 @@
 
 #define SLICE_MS 100
 
+void horon_gloo_watch_begin(struct horon_gloo_watch *watch, uint64_t slow_ns,
+                            const struct horon_log *log)
+{
+    const uint64_t now_ns = horon_clock_ns();
+    *watch = (struct horon_gloo_watch){log, now_ns, slow_ns ? now_ns + slow_ns : UINT64_MAX};
+}
+
+void horon_gloo_watch_look(struct horon_gloo_watch *watch, const char *subject, const char *state)
+{
+    const uint64_t now_ns = horon_clock_ns();
+    if (!watch || now_ns < watch->slow_ns)
+        return;
+    watch->slow_ns = UINT64_MAX;
+    HORON_LOG_WARN(watch->log, "still waiting for %s, after %d s: %s", subject,
+                   (int)((now_ns - watch->begun_ns) / 1000000000u), state);
+}
+
+struct horon_gloo_wait horon_gloo_wait_told(const struct horon_gloo_wait *wait, const char *subject,
+                                            const char *state)
+{
+    struct horon_gloo_wait told = *wait;
+    told.subject = subject;
+    told.state = state;
+    return told;
+}
+
 /* @return milliseconds that may be waited now, rounded up: 0, the moment has come */
 static int ms_until(uint64_t moment_ns, uint64_t now_ns)
 {
@@ -35,15 +61,27 @@ horon_status_t horon_gloo_wait_for(const struct horon_gloo_wait *wait, struct po
             return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "poll() failed");
         if (rest == 0)
             return HORON_ERR_TIMEOUT;
+        if (wait->subject)
+            horon_gloo_watch_look(wait->watch, wait->subject, wait->state);
         if (pause == 0)
             return HORON_AGAIN;
     }
 }
 
+/* Called between slices of waiting. */
+static int is_interrupted(void *arg)
+{
+    const struct horon_gloo_wait *wait = arg;
+    if (wait->subject)
+        horon_gloo_watch_look(wait->watch, wait->subject, wait->state);
+    return wait->interrupted && wait->interrupted(wait->arg);
+}
+
 horon_status_t horon_gloo_resolve(const char *host, int port, const struct horon_gloo_wait *wait,
                                   struct horon_addresses *addresses, struct horon_error *error)
 {
+    struct horon_gloo_wait own = *wait;
     const struct horon_resolve_limit limit = {
-        .deadline_ns = wait->deadline_ns, .interrupted = wait->interrupted, .arg = wait->arg};
+        .deadline_ns = wait->deadline_ns, .interrupted = is_interrupted, .arg = &own};
     return horon_addresses_resolve_within(host, port, &limit, addresses, error);
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What bounds a call that blocks: a deadline, and a caller that may not want to wait any longer. */
+/* What bounds a call that blocks: a deadline, and a caller that may not want to wait any longer.
+ * And what is told of one that takes long. */
 #ifndef HORON_BOOT_GLOO_WAIT_H
 #define HORON_BOOT_GLOO_WAIT_H
 
+#include "log.h"
 #include "resolve.h"
 #include "status.h"
 
@@ -10,11 +12,29 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/** Warns once, long before a deadline, of what is waited for. One thread's, for any calls. */
+struct horon_gloo_watch {
+    const struct horon_log *log;
+    uint64_t begun_ns;
+    uint64_t slow_ns; /* when it warns; UINT64_MAX: it has, or never does */
+};
+/** From now on it counts how long it takes. @param slow_ns after so long it warns; 0: never */
+void horon_gloo_watch_begin(struct horon_gloo_watch *watch, uint64_t slow_ns,
+                            const struct horon_log *log);
+/** Warns, if it is time to. @param watch NULL: is a no-op
+ * @param subject what is waited for @param state how that is */
+void horon_gloo_watch_look(struct horon_gloo_watch *watch, const char *subject, const char *state);
+
 struct horon_gloo_wait {
     uint64_t deadline_ns;          /* by horon_clock_ns(); UINT64_MAX: none */
     int (*interrupted)(void *arg); /* asked every 100 ms at least: not 0 ends it. NULL: never */
     void *arg;
+    struct horon_gloo_watch *watch; /* NULL: nothing is told */
+    const char *subject, *state;    /* for the watch, of this call; NULL: this one is not told of */
 };
+/** @return @p wait, of a call that waits for @p subject, of which @p state is told */
+struct horon_gloo_wait horon_gloo_wait_told(const struct horon_gloo_wait *wait, const char *subject,
+                                            const char *state);
 
 /**
  * Waits until one of @p fds is ready.

@@ -5,6 +5,7 @@
 #include "boots.h"
 
 #include "address.h"
+#include "boot/gloo/job.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -96,8 +97,9 @@ static void *join_one(void *arg)
     config.spin_us = (int64_t)world->control_bytes;
     config.yield_us = (int64_t)(world->arena_bytes >> 12);
     if (rank->status == HORON_OK)
-        rank->status = horon_boot(&rank->boot, rank->rank, rank->size ? rank->size : world->size,
-                                  &config, &caller, &rank->log, &rank->error);
+        rank->status = (config.gloo_store[0] ? horon_gloo_boot : horon_boot)(
+            &rank->boot, rank->rank, rank->size ? rank->size : world->size, &config, &caller,
+            &rank->log, &rank->error);
     rank->ended = true;
     return NULL;
 }

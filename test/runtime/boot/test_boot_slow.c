@@ -13,6 +13,7 @@
 #include <cmocka.h>
 #include <dlfcn.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -114,6 +115,21 @@ static void test_boot_slow_file_of_rank_0_is_told(void **state)
     place_end(&place);
 }
 
+static void test_boot_slow_store_of_gloo_is_told(void **state)
+{
+    struct boots world;
+    char setting[64];
+    (void)state;
+    snprintf(setting, sizeof setting, "GLOO_STORE=tcp://127.0.0.1:%d", free_port());
+    boots_init(&world, 2, setting);
+    world.slow_ns = SLOW_NS;
+    world.ranks[0].absent = true;
+    world.interrupted = has_told;
+    boots_join(&world);
+    boots_expect_all_fail(&world, HORON_ERR_CANCELLED, "interrupted");
+    expect_told(&world.ranks[1], "still waiting for the Gloo store tcp://127.0.0.1:");
+}
+
 /* A library that is not through until the last rank has said that it waits. */
 static horon_status_t begin_once_missed(void *arg, const struct horon_launcher *launcher, int size,
                                         struct horon_error *error)
@@ -185,6 +201,7 @@ int main(void)
         cmocka_unit_test(test_boot_slow_rank_is_named_by_the_one_that_serves),
         cmocka_unit_test(test_boot_slow_store_is_told_by_each),
         cmocka_unit_test(test_boot_slow_file_of_rank_0_is_told),
+        cmocka_unit_test(test_boot_slow_store_of_gloo_is_told),
         cmocka_unit_test(test_boot_slow_beginning_is_told),
         cmocka_unit_test(test_boot_slow_way_to_meet_is_told),
     };

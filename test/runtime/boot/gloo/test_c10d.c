@@ -448,7 +448,9 @@ static void test_c10d_a_server_that_is_none_is_named(void **state)
     options.rank = 1;
     options.wait.deadline_ns = horon_clock_ns() + 20000000;
     assert_int_equal(horon_gloo_store_open(&options, &store, &error), HORON_ERR_TIMEOUT);
-    assert_non_null(strstr(error.text, "nobody serves"));
+    assert_non_null(strstr(error.text, "nobody serves the Gloo store tcp://127.0.0.1:"));
+    assert_non_null(strstr(error.text, ", which rank 0, of torch or of horon, is to serve: "));
+    assert_non_null(strstr(error.text, ": Connection refused)"));
     options.url = "tcp://127.0.0.1";
     assert_int_equal(horon_gloo_store_open(&options, &store, &error), HORON_ERR_CONFIG);
     assert_null(store);

@@ -331,7 +331,7 @@ static void test_mesh_a_rank_that_comes_late_is_named_before(void **state)
     for (int r = 0; r < 2; r++)
         assert_int_equal(join(&ranks[r]), HORON_OK);
     assert_int_equal(world->slow, 1);
-    assert_non_null(strstr(world->waits, "in the store: rank 1 has published nothing"));
+    assert_non_null(strstr(world->waits, " s: rank 1 has published nothing"));
     check_pairs(ranks, 2);
     for (int r = 0; r < 2; r++)
         close_sockets(&ranks[r]);
