@@ -12,15 +12,19 @@
 #include "boot/gloo/dial.h"
 #include "boot/gloo/store.h"
 
+#include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #define NONCE UINT32_C(0x6f726f68)
+#define SHOWN_BYTES 24 /* of an answer that is none: "HTTP/1.1 400 Bad Request" */
 
 struct tcp_store {
     struct horon_gloo_store base;
     struct horon_c10d_server *server; /* or NULL */
     struct horon_fds *fds;
-    int fd; /* -1: it is of no use any more */
+    int fd;     /* -1: it is of no use any more */
+    bool heard; /* it has answered as a TCPStore does */
     enum horon_c10d_dialect dialect;
     char text[HORON_ADDRESS_TEXT_BYTES + 16];
     char subject[HORON_ADDRESS_TEXT_BYTES + 96]; /* for what is told of waiting */
@@ -34,26 +38,60 @@ static const char *dialect_text(const struct tcp_store *store)
                : "torch since 2.3 (until 2.0: HORON_GLOO_ERA=e1)";
 }
 
+/* What was found there is no server that this rank can ask. @param what it does */
+static horon_status_t none(struct tcp_store *store, horon_status_t status, const char *what,
+                           struct horon_error *error)
+{
+    assert(!store->heard);
+    return horon_error_set(error, status,
+                           "what listens at %s %s: it is not torch's TCPStore, or not one of %s",
+                           store->text, what, dialect_text(store));
+}
+
 /* The connection is of no use any more, for that reason. @return it */
 static horon_status_t lost(struct tcp_store *store, horon_status_t status,
                            struct horon_error *error)
 {
     horon_fd_close(&store->fd);
-    if (status == HORON_ERR_PEER_LOST)
-        horon_error_set(error, status,
-                        "the Gloo store %s is lost: rank 0 has ended, or what serves there is no "
-                        "TCPStore of %s",
-                        store->text, dialect_text(store));
-    if (status == HORON_ERR_TIMEOUT)
-        horon_error_set(error, status, "the Gloo store %s does not answer: is it a TCPStore of %s?",
-                        store->text, dialect_text(store));
-    return status;
+    if (status != HORON_ERR_PEER_LOST && status != HORON_ERR_TIMEOUT)
+        return status;
+    const bool gone = status == HORON_ERR_PEER_LOST;
+    if (!store->heard)
+        return none(store, status,
+                    gone ? "closed the connection, once it was asked"
+                         : "takes a connection, and does not answer",
+                    error);
+    return horon_error_set(error, status, "the Gloo store %s %s", store->text,
+                           gone ? "is lost: rank 0 has ended" : "does not answer any more");
+}
+
+/* It has answered what no TCPStore of any torch does; shows that, and what more has come.
+ * @param bytes [count] of which the answer begins */
+static horon_status_t answers_else(struct tcp_store *store, const uint8_t *bytes, size_t count,
+                                   struct horon_error *error)
+{
+    char shown[SHOWN_BYTES + 1] = "", what[SHOWN_BYTES + 32];
+    assert(count < SHOWN_BYTES);
+    memcpy(shown, bytes, count);
+    const ssize_t more = recv(store->fd, shown + count, SHOWN_BYTES - count, MSG_DONTWAIT);
+    const size_t bytes_shown = count + (more > 0 ? (size_t)more : 0);
+    for (size_t i = 0; i < bytes_shown; i++)
+        shown[i] = shown[i] >= ' ' && shown[i] <= '~' ? shown[i] : '.';
+    horon_fd_close(&store->fd);
+    snprintf(what, sizeof what, "answers '%s'", shown);
+    return none(store, HORON_ERR_PROTO, what, error);
+}
+
+/* @return what is told while it is waited for, connected */
+static const char *silence(const struct tcp_store *store)
+{
+    return store->heard ? "it does not answer any more" : store->silent;
 }
 
 static horon_status_t send_all(struct tcp_store *store, const void *bytes, size_t count,
                                const struct horon_gloo_wait *wait, struct horon_error *error)
 {
-    const struct horon_gloo_wait told = horon_gloo_wait_told(wait, store->subject, store->silent);
+    const struct horon_gloo_wait told = horon_gloo_wait_told(wait, store->subject, silence(store));
     horon_status_t status = HORON_ERR_PEER_LOST;
     if (store->fd >= 0)
         status = horon_gloo_send(store->fd, bytes, count, &told, error);
@@ -63,7 +101,7 @@ static horon_status_t send_all(struct tcp_store *store, const void *bytes, size_
 static horon_status_t receive(struct tcp_store *store, void *into, size_t count,
                               const struct horon_gloo_wait *wait, struct horon_error *error)
 {
-    const struct horon_gloo_wait told = horon_gloo_wait_told(wait, store->subject, store->silent);
+    const struct horon_gloo_wait told = horon_gloo_wait_told(wait, store->subject, silence(store));
     uint8_t *bytes = into;
     while (count > 0) {
         size_t got = 0;
@@ -159,8 +197,14 @@ static horon_status_t add_to(struct tcp_store *store, const char *before, const 
     horon_write_bytes(&out, before, strlen(before));
     horon_write_bytes(&out, key, strlen(key));
     horon_write_u64(&out, (uint64_t)more);
-    const horon_status_t status = send_all(store, bytes, out.used, wait, error);
-    return status == HORON_OK ? receive(store, now, sizeof now, wait, error) : status;
+    horon_status_t status = send_all(store, bytes, out.used, wait, error);
+    if (status == HORON_OK)
+        status = receive(store, now, sizeof now, wait, error);
+    struct horon_reader in = horon_reader_over(now, sizeof now);
+    if (status == HORON_OK && !store->heard && horon_read_u64(&in) > INT32_MAX)
+        return answers_else(store, now, sizeof now, error); /* it has not counted so many ranks */
+    store->heard = store->heard || status == HORON_OK;
+    return status;
 }
 
 static horon_status_t add(struct horon_gloo_store *base, const char *key, int more,
@@ -202,8 +246,8 @@ static horon_status_t greet(struct tcp_store *store, const struct horon_gloo_wai
         status = receive(store, heard, sizeof heard, wait, error);
     struct horon_reader in = horon_reader_over(heard, sizeof heard);
     if (status == HORON_OK && horon_read_u32(&in) != NONCE)
-        return horon_error_set(error, HORON_ERR_PROTO, "%s is no TCPStore of %s", store->text,
-                               dialect_text(store));
+        return answers_else(store, heard, sizeof heard, error);
+    store->heard = status == HORON_OK;
     return status;
 }
 

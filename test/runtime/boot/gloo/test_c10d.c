@@ -435,11 +435,12 @@ static void test_c10d_a_server_that_is_none_is_named(void **state)
     struct horon_gloo_store_options options = {.url = url, .prefix = "", .rank = 1, .size = 2};
     options.wait.deadline_ns = horon_clock_ns() + 20000000;
     assert_int_equal(horon_gloo_store_open(&options, &store, &error), HORON_ERR_TIMEOUT);
-    assert_non_null(strstr(error.text, "is it a TCPStore of torch since 2.3 (until 2.0: "));
+    assert_non_null(strstr(error.text, "takes a connection, and does not answer: it is not "
+                                       "torch's TCPStore, or not one of torch since 2.3 (until "));
     options.until_torch_2_0 = true;
     options.wait.deadline_ns = horon_clock_ns() + 20000000;
     assert_int_equal(horon_gloo_store_open(&options, &store, &error), HORON_ERR_TIMEOUT);
-    assert_non_null(strstr(error.text, "is it a TCPStore of torch until 2.0 (since 2.3: "));
+    assert_non_null(strstr(error.text, "or not one of torch until 2.0 (since 2.3: HORON_"));
     options.serve = true;
     options.rank = 0;
     options.wait = no_limit;
@@ -456,6 +457,64 @@ static void test_c10d_a_server_that_is_none_is_named(void **state)
     assert_null(store);
 }
 
+/* Another program, in the thread of its client: it is there whenever that waits. */
+struct stranger {
+    int listener, guest;
+    const char *says; /* NULL: it hears something, and closes */
+};
+
+static int let_it_speak(void *arg)
+{
+    struct stranger *stranger = arg;
+    char heard[256];
+    const bool comes = stranger->guest < 0;
+    if (comes)
+        stranger->guest = accept(stranger->listener, NULL, NULL);
+    if (stranger->guest < 0)
+        return 0;
+    if (stranger->says && comes)
+        send(stranger->guest, stranger->says, strlen(stranger->says), 0);
+    if (!stranger->says && recv(stranger->guest, heard, sizeof heard, MSG_DONTWAIT) > 0)
+        shutdown(stranger->guest, SHUT_WR); /* what it has not heard would make it a reset */
+    return 0;
+}
+
+static void expect_none(bool old, const char *says, horon_status_t status, const char *told)
+{
+    char url[64], wanted[160];
+    struct horon_address address;
+    struct horon_gloo_store *store = NULL;
+    struct stranger stranger = {.guest = -1, .says = says};
+    assert_true(horon_address_parse("127.0.0.1", 0, &address));
+    stranger.listener = horon_address_listen(&address);
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%d", horon_address_port(&address));
+    const struct horon_gloo_store_options options = {
+        .url = url,
+        .prefix = "",
+        .rank = 1,
+        .size = 2,
+        .until_torch_2_0 = old,
+        .wait = {.deadline_ns = UINT64_MAX, .interrupted = let_it_speak, .arg = &stranger}};
+    assert_int_equal(horon_gloo_store_open(&options, &store, &error), status);
+    snprintf(wanted, sizeof wanted, "what listens at %s %s: it is not torch's TCPStore, or not ",
+             url, told);
+    if (!strstr(error.text, wanted))
+        fail_msg("'%s' lacks '%s'", error.text, wanted);
+    close(stranger.guest);
+    close(stranger.listener);
+}
+
+static void test_c10d_what_another_program_does_is_told(void **state)
+{
+    static const char http[] = "HTTP/1.1 400 Bad Request\r\n", ssh[] = "SSH-2.0-x\r\n\33[2J";
+    (void)state;
+    for (int old = 0; old < 2; old++) {
+        expect_none(old, http, HORON_ERR_PROTO, "answers 'HTTP/1.1 400 Bad Request'");
+        expect_none(old, ssh, HORON_ERR_PROTO, "answers 'SSH-2.0-x...[2J'");
+        expect_none(old, NULL, HORON_ERR_PEER_LOST, "closed the connection, once it was asked");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -468,6 +527,7 @@ int main(void)
         cmocka_unit_test(test_c10d_client_and_server_meet),
         cmocka_unit_test(test_c10d_a_server_without_descriptors_waits_for_one),
         cmocka_unit_test(test_c10d_a_server_that_is_none_is_named),
+        cmocka_unit_test(test_c10d_what_another_program_does_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
