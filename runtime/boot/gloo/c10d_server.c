@@ -11,6 +11,7 @@
 #include "boot/gloo/c10d_wire.h"
 #include "thread.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -20,6 +21,7 @@
 #include <unistd.h>
 
 #define CLIENTS_MAX 65536
+#define LISTENERS_MAX (HORON_ADDRESSES_MAX + 1)
 #define READ_BYTES 65536
 #define RETRY_MS 100 /* then connections are taken again, if there was no descriptor */
 
@@ -43,6 +45,9 @@ struct horon_c10d_server {
     bool pauses; /* no connection can be taken now, and one may stand there for ever */
     uint8_t bytes[READ_BYTES];
 };
+
+static_assert(sizeof((struct horon_listeners){0}.fds) == LISTENERS_MAX * sizeof(int),
+              "there is a poll for each");
 
 static void close_client(struct client *client)
 {
@@ -70,6 +75,7 @@ static bool send_answers(struct client *client)
             send(client->fd, client->answer.bytes, client->answer.used, MSG_NOSIGNAL);
         if (sent < 0)
             return errno == EAGAIN || errno == EINTR;
+        assert(sent > 0);
         horon_c10d_buffer_cut(&client->answer, (size_t)sent);
     }
     return true;
@@ -77,6 +83,7 @@ static bool send_answers(struct client *client)
 
 static void answer(struct horon_c10d_server *server, struct client *client)
 {
+    assert(client->fd >= 0);
     const horon_status_t status =
         horon_c10d_serve_all(server->table, &client->dialect, &client->heard, &client->answer);
     if (status != HORON_OK)
@@ -89,6 +96,7 @@ static void answer(struct horon_c10d_server *server, struct client *client)
 
 static void hear(struct horon_c10d_server *server, struct client *client)
 {
+    assert(client->fd >= 0);
     const ssize_t got = recv(client->fd, server->bytes, sizeof server->bytes, 0);
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return;
@@ -103,6 +111,7 @@ static void hear(struct horon_c10d_server *server, struct client *client)
 /* @return false: no memory for more */
 static bool make_room(struct horon_c10d_server *server)
 {
+    assert(server->count <= server->room);
     if (server->count < server->room)
         return true;
     const int room = server->room ? server->room * 2 : 64;
@@ -110,7 +119,7 @@ static bool make_room(struct horon_c10d_server *server)
         return false;
     struct client *clients = horon_realloc(server->clients, (size_t)room * sizeof *clients);
     server->clients = clients ? clients : server->clients;
-    const size_t polls = 1 + HORON_ADDRESSES_MAX + 1 + (size_t)room;
+    const size_t polls = 1 + LISTENERS_MAX + (size_t)room;
     struct pollfd *grown = horon_realloc(server->polls, polls * sizeof *grown);
     server->polls = grown ? grown : server->polls;
     if (clients && grown)
@@ -134,12 +143,14 @@ static void accept_one(struct horon_c10d_server *server, int listener)
         return;
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    assert(server->count < server->room);
     server->clients[server->count++] = (struct client){.fd = fd};
 }
 
 static int fill_polls(struct horon_c10d_server *server)
 {
     int count = 0;
+    assert(server->count <= server->room);
     server->polls[count++] = (struct pollfd){.fd = server->stop_fd, .events = POLLIN};
     for (int i = 0; i < server->listeners.count; i++)
         server->polls[count++] =
@@ -147,8 +158,10 @@ static int fill_polls(struct horon_c10d_server *server)
     for (int i = 0; i < server->count; i++) {
         const struct client *client = &server->clients[i];
         const short out = client->answer.used ? POLLOUT : 0;
+        assert(client->fd >= 0); /* those that were closed were swept away */
         server->polls[count++] = (struct pollfd){client->fd, (short)(POLLIN | out), 0};
     }
+    assert(count <= 1 + LISTENERS_MAX + server->room);
     return count;
 }
 
@@ -159,8 +172,10 @@ static void wake(struct horon_c10d_server *server)
     do {
         seen = horon_c10d_table_changes(server->table);
         for (int i = 0; i < server->count; i++)
-            if (server->clients[i].fd >= 0 && server->clients[i].waits)
+            if (server->clients[i].fd >= 0 && server->clients[i].waits) {
+                assert(server->clients[i].heard.used > 0);
                 answer(server, &server->clients[i]);
+            }
     } while (seen != horon_c10d_table_changes(server->table));
 }
 
@@ -210,6 +225,7 @@ static horon_status_t start_thread(struct horon_c10d_server *server, struct horo
                                             "no thread to serve a TCPStore with");
 }
 
+/* Its thread has ended, or never was. */
 static void free_server(struct horon_c10d_server *server)
 {
     for (int i = 0; i < server->count; i++)
@@ -227,6 +243,7 @@ horon_status_t horon_c10d_server_start(const struct horon_addresses *at, int por
                                        struct horon_c10d_server **server_out,
                                        struct horon_error *error)
 {
+    assert(at->count > 0);
     struct horon_c10d_server *server = horon_zalloc(1, sizeof *server);
     if (!server)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a TCPStore");

@@ -103,6 +103,7 @@ static horon_status_t receive(struct tcp_store *store, void *into, size_t count,
 {
     const struct horon_gloo_wait told = horon_gloo_wait_told(wait, store->subject, silence(store));
     uint8_t *bytes = into;
+    assert(count == 0 || store->fd >= 0); /* it was asked, and that was sent */
     while (count > 0) {
         size_t got = 0;
         horon_status_t status = horon_gloo_receive(store->fd, bytes, count, &got, &told, error);
@@ -120,6 +121,7 @@ static horon_status_t receive(struct tcp_store *store, void *into, size_t count,
 static horon_status_t ask(struct tcp_store *store, enum horon_c10d_op op, const char *key,
                           const struct horon_gloo_wait *wait, struct horon_error *error)
 {
+    assert(op == HORON_C10D_CHECK || op == HORON_C10D_SET || op == HORON_C10D_GET);
     uint8_t bytes[32 + HORON_GLOO_KEY_BYTES];
     struct horon_writer out = horon_writer_over(bytes, sizeof bytes);
     horon_c10d_write_op(&out, store->dialect, op);
@@ -128,6 +130,7 @@ static horon_status_t ask(struct tcp_store *store, enum horon_c10d_op op, const 
     horon_write_u64(&out, strlen(key) + 1);
     horon_write_u8(&out, '/');
     horon_write_bytes(&out, key, strlen(key));
+    assert(out.ok); /* a key with its prefix has fewer than HORON_GLOO_KEY_BYTES */
     return send_all(store, bytes, out.used, wait, error);
 }
 
@@ -137,6 +140,7 @@ static horon_status_t set(struct horon_gloo_store *base, const char *key, const 
 {
     struct tcp_store *store = (struct tcp_store *)base;
     uint8_t head[8];
+    assert(store->heard); /* or it was never opened */
     struct horon_writer out = horon_writer_over(head, sizeof head);
     horon_write_u64(&out, count);
     horon_status_t status = ask(store, HORON_C10D_SET, key, wait, error);
@@ -162,6 +166,7 @@ static horon_status_t get(struct horon_gloo_store *base, const char *key,
 {
     struct tcp_store *store = (struct tcp_store *)base;
     uint64_t raw = 0;
+    assert(store->heard);
     horon_status_t status = check(store, key, wait, error);
     if (status == HORON_OK)
         status = ask(store, HORON_C10D_GET, key, wait, error);
@@ -197,6 +202,7 @@ static horon_status_t add_to(struct tcp_store *store, const char *before, const 
     horon_write_bytes(&out, before, strlen(before));
     horon_write_bytes(&out, key, strlen(key));
     horon_write_u64(&out, (uint64_t)more);
+    assert(out.ok);
     horon_status_t status = send_all(store, bytes, out.used, wait, error);
     if (status == HORON_OK)
         status = receive(store, now, sizeof now, wait, error);
@@ -237,10 +243,12 @@ static horon_status_t greet(struct tcp_store *store, const struct horon_gloo_wai
     uint8_t bytes[16];
     uint8_t heard[4];
     struct horon_writer out = horon_writer_over(bytes, sizeof bytes);
+    assert(!store->heard);
     horon_c10d_write_op(&out, store->dialect, HORON_C10D_VALIDATE);
     horon_write_u32(&out, HORON_C10D_MAGIC);
     horon_c10d_write_op(&out, store->dialect, HORON_C10D_PING);
     horon_write_u32(&out, NONCE);
+    assert(out.ok);
     horon_status_t status = send_all(store, bytes, out.used, wait, error);
     if (status == HORON_OK)
         status = receive(store, heard, sizeof heard, wait, error);
@@ -320,9 +328,12 @@ horon_status_t horon_gloo_c10d_tcp_store_open(const char *at,
     store->dialect = options->until_torch_2_0 ? HORON_C10D_UNTIL_2_0 : HORON_C10D_SINCE_2_3;
     name(store, at, options);
     const horon_status_t status = begin(store, host, port, options, error);
-    if (status == HORON_OK)
+    if (status == HORON_OK) {
+        assert(store->fd >= 0);
+        assert(store->heard);
         *store_out = &store->base;
-    else
+    } else {
         destroy(&store->base);
+    }
     return status;
 }
