@@ -44,7 +44,7 @@ def check(size, native):
         words = ("-np", str(size), *command, "in-order", layout, folder)
         status, out, err = jobs.run(*words, env=env)
         assert status == 0, (size, native, out, err)
-        assert err.count("listens for ranks of Gloo at ") == 1, err
+        assert err.count("is linked with ranks of Gloo at ") == 1, err
         told = [pathlib.Path(folder, f"out{rank}").read_text() for rank in range(size)]
     differ = set()
     for rank, lines in enumerate(expected(size)):

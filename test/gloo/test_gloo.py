@@ -50,6 +50,15 @@ def test_each_verb_and_root_beside_torch():
         check("torch", size, scripts.moves("torch", size))
 
 
+def test_the_lowest_rank_of_horon_warns_once_a_job():
+    warns = r"horon rank (\d) .* warn: .*is linked with ranks of Gloo at 127.0.0.1, which all"
+    for line in "gloo horon horon", "torch horon horon", "horon gloo horon":
+        kinds = line.split()
+        with ranks.team(kinds, ["barrier"]) as job:
+            assert job.end() == [0, 0, 0], (kinds, job.said())
+            assert re.findall(warns, job.said()) == [str(kinds.index("horon"))], job.said()
+
+
 def test_each_reduction_beside_gloo():
     for size in scripts.SIZES:
         check("gloo", size, scripts.reductions("gloo", size))

@@ -208,23 +208,45 @@ static horon_status_t lost(const struct mesh *mesh, struct horon_error *error)
     return HORON_ERR_PEER_LOST;
 }
 
-/* A job of several ranks of horon is to warn once, and which of its ranks are horon's is not known
- * here: rank 0 warns. Another one, whose rank 0 may be Gloo's and say nothing, does so where more
- * than the users of this machine reach it. Only HORON_INTERFACES brings that about, so there is
- * nothing to advise. */
-static void tell_where(const struct mesh *mesh)
+/* @return where rank @p rank listened for the others */
+static const struct horon_address *place_of(const struct mesh *mesh, int rank)
+{
+    return rank == mesh->options->rank ? &mesh->pairs.at[0]
+                                       : &mesh->pairs.items[rank].peer.address.at;
+}
+
+/* Of the connections of a job one rank warns, whichever of its ranks are horon's: the lowest of
+ * these, which each knows from what the others have published. (An older horon says nothing of
+ * itself there, and warns besides.) It tells of an address that others than the users of its
+ * machine reach, if there is one. */
+static void warn_once(const struct mesh *mesh)
 {
     const struct horon_gloo_mesh_options *options = mesh->options;
     char at[HORON_ADDRESS_TEXT_BYTES];
-    if (mesh->pairs.listener_count == 0) /* alone, in era 1 */
+    int rank = options->rank;
+    for (int i = 0; i < options->rank; i++)
+        if (mesh->pairs.items[i].peer.address.of_horon)
+            return;
+    if (options->size == 1) /* there is none */
         return;
-    const bool reached = !horon_address_is_loopback(&mesh->pairs.at[0]);
-    HORON_LOG_AT(options->log, options->rank == 0 || reached ? HORON_LOG_WARN : HORON_LOG_INFO,
-                 "rank %d listens for ranks of Gloo at %s, %s: nobody proves anything there, and "
-                 "nothing is protected",
-                 options->rank, horon_address_host_text(&mesh->pairs.at[0], at),
-                 reached ? "of HORON_INTERFACES, where whatever reaches it may take a rank's place"
-                         : "which all users of this machine reach");
+    for (int i = 0; i < options->size && horon_address_is_loopback(place_of(mesh, rank)); i++)
+        if (!horon_address_is_loopback(place_of(mesh, i)))
+            rank = i;
+    HORON_LOG_WARN(options->log,
+                   "rank %d is linked with ranks of Gloo at %s, %s: nobody has proven anything "
+                   "there, and nothing is protected",
+                   rank, horon_address_host_text(place_of(mesh, rank), at),
+                   horon_address_is_loopback(place_of(mesh, rank))
+                       ? "which all users of this machine reach"
+                       : "where whatever reaches it may have taken a rank's place");
+}
+
+static void tell_where(const struct mesh *mesh)
+{
+    char at[HORON_ADDRESS_TEXT_BYTES];
+    if (mesh->pairs.listener_count > 0) /* else it is alone, in era 1 */
+        HORON_LOG_INFO(mesh->options->log, "rank %d listens for ranks of Gloo at %s",
+                       mesh->options->rank, horon_address_host_text(&mesh->pairs.at[0], at));
 }
 
 static horon_status_t run(struct mesh *mesh, int *sockets_out, struct horon_error *error)
@@ -245,8 +267,10 @@ static horon_status_t run(struct mesh *mesh, int *sockets_out, struct horon_erro
         if (status == HORON_ERR_PEER_LOST)
             status = lost(mesh, error);
     }
-    if (status == HORON_OK)
+    if (status == HORON_OK) {
+        warn_once(mesh);
         horon_gloo_pairs_take(&mesh->pairs, sockets_out);
+    }
     return status;
 }
 

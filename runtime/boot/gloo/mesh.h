@@ -32,6 +32,8 @@ struct horon_gloo_mesh_options {
  * it had to, and left: one that closes is lost only if another one does not come soon. In era 1,
  * where a stranger may have closed, it is lost if it does not come again once all have published.
  *
+ * Once all are connected the lowest rank of horon among them warns that nothing is protected.
+ *
  * Under the store's prefix it sets "<rank>", in era 1 before that "rank_<rank>", and reads "<i>" of
  * all others. If one of them has published as another era does already, it sets nothing.
  *

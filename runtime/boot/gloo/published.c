@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * All is little-endian, as Gloo writes its own memory. An address is a struct sockaddr_storage as
- * it lies in memory, of which Gloo sets only the beginning: the rest is read over, and written 0.
- * Where ids are published, the id for rank j is j: so it does not matter whether that rank goes by
- * ids, or writes its own rank, as it may be told to.
+ * it lies in memory, of which Gloo sets only the beginning, and reads over the rest. That is
+ * written 0 here, but for its last 8 bytes, by which ranks of horon know each other. Gloo's rest is
+ * what was in its memory, perhaps what a rank of horon has published: so they are a hash of the
+ * address. Where ids are published, the id for rank j is j: so it does not matter whether that rank
+ * goes by ids, or writes its own rank, as it may be told to.
  */
 #include "boot/gloo/published.h"
 
 #include <inttypes.h>
 #include <stddef.h>
+#include <xxhash.h>
 
 /* Of a struct sockaddr_storage. */
 #define SOCKADDR_BYTES 128
+#define MARK_BYTES 8                     /* of them, the last ones */
+#define MARK_SEED UINT64_C(0x6e6f726f68) /* "horon" */
 
 static_assert(sizeof(struct sockaddr_storage) == SOCKADDR_BYTES, "as Gloo publishes it");
 static_assert(sizeof(struct horon_address) >= sizeof(struct sockaddr_in6), "what is taken of it");
@@ -19,13 +24,19 @@ static_assert(sizeof(struct horon_address) >= sizeof(struct sockaddr_in6), "what
 /* A host name is 64 bytes on Linux, but nothing says that it must be one. */
 #define HOST_BYTES_MAX 1024
 
+static uint64_t mark_of(const struct horon_address *address)
+{
+    return XXH3_64bits_withSeed(&address->any, address->bytes, MARK_SEED);
+}
+
 void horon_gloo_address_write(struct horon_writer *out, const struct horon_gloo_address *address)
 {
     static const uint8_t zeros[SOCKADDR_BYTES] = {0};
     const size_t bytes = address->at.bytes;
     assert(bytes <= sizeof(struct sockaddr_in6));
     horon_write_bytes(out, &address->at.any, bytes);
-    horon_write_bytes(out, zeros, SOCKADDR_BYTES - bytes);
+    horon_write_bytes(out, zeros, SOCKADDR_BYTES - MARK_BYTES - bytes);
+    horon_write_u64(out, address->of_horon ? mark_of(&address->at) : 0);
     horon_write_u64(out, (uint64_t)address->sequence);
 }
 
@@ -49,10 +60,12 @@ static bool take_sockaddr(const uint8_t *raw, struct horon_address *address)
 
 void horon_gloo_address_read(struct horon_reader *in, struct horon_gloo_address *address)
 {
-    const uint8_t *raw = horon_read_view(in, SOCKADDR_BYTES);
+    const uint8_t *raw = horon_read_view(in, SOCKADDR_BYTES - MARK_BYTES);
+    const uint64_t mark = horon_read_u64(in);
     address->sequence = (int64_t)horon_read_u64(in);
     if (!in->ok || !take_sockaddr(raw, &address->at) || horon_address_port(&address->at) == 0)
         in->ok = false;
+    address->of_horon = in->ok && mark == mark_of(&address->at);
 }
 
 size_t horon_gloo_published_bytes(enum horon_gloo_era era, int size)
@@ -76,7 +89,7 @@ void horon_gloo_publish(struct horon_writer *out, enum horon_gloo_era era, int s
         horon_write_u64(out, HORON_GLOO_ADDRESS_BYTES);
     }
     for (int i = 0; i < count; i++) {
-        const struct horon_gloo_address address = {listeners[i], HORON_GLOO_NO_SEQUENCE};
+        const struct horon_gloo_address address = {listeners[i], HORON_GLOO_NO_SEQUENCE, true};
         horon_gloo_address_write(out, &address);
     }
     for (int i = 0; era == HORON_GLOO_ERA_3 && i < size; i++)

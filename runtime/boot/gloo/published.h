@@ -31,6 +31,7 @@ enum horon_gloo_era {
 struct horon_gloo_address {
     struct horon_address at; /* IPv4 or IPv6 */
     int64_t sequence;        /* HORON_GLOO_NO_SEQUENCE, but in era 2 */
+    bool of_horon;           /* of a rank that says so; not of Gloo, or of an older horon */
 };
 
 /** What one rank needs to know of another. */

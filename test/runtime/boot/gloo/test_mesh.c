@@ -32,6 +32,7 @@ struct world {
     struct horon_gloo_hash *hash;
     struct horon_gloo_store *others; /* of whatever the test plays */
     int warnings;
+    char last[256];
     char waits[256];  /* the warning of a rank that still waits */
     _Atomic int slow; /* how many there were; only one rank says so at a time */
     struct horon_log log;
@@ -44,6 +45,7 @@ static void note(void *arg, horon_log_level_t level, const char *text)
     struct world *world = arg;
     (void)level;
     world->warnings++;
+    snprintf(world->last, sizeof world->last, "%s", text);
     if (!strstr(text, "still waiting"))
         return;
     snprintf(world->waits, sizeof world->waits, "%s", text);
@@ -250,7 +252,7 @@ static void test_mesh_strangers_keep_nobody_waiting(void **state)
     assert_int_equal(send(real, (const char *)&right + 3, 5, 0), 5);
     publish(world, HORON_GLOO_ERA_3, 2, 1, "127.9.9.9", 9);
     assert_int_equal(join(&here), HORON_OK);
-    assert_int_equal(world->warnings, 2); /* where it listens; and once, whatever comes */
+    assert_int_equal(world->warnings, 2); /* that it is linked; and once, whatever comes */
     assert_int_equal(send(here.sockets[1], "hi", 2, 0), 2);
     char heard[2];
     assert_int_equal(recv(real, heard, 2, MSG_WAITALL), 2);
@@ -338,26 +340,57 @@ static void test_mesh_a_rank_that_comes_late_is_named_before(void **state)
 }
 
 /* As a rank of torch's that connects lazily publishes: its address, and no ids. */
-static void test_mesh_a_rank_that_is_lazy_is_told(void **state)
+static void publish_lazily(struct world *world, const char *key, const char *host)
 {
-    struct world *world = *state;
-    struct rank here;
     uint8_t bytes[512];
     struct horon_gloo_address there = {.sequence = HORON_GLOO_NO_SEQUENCE};
     struct horon_writer out = horon_writer_over(bytes, sizeof bytes);
-    assert_true(horon_address_parse("127.9.9.9", 9, &there.at));
+    assert_true(horon_address_parse(host, 9, &there.at));
     horon_write_u64(&out, 0);
     horon_write_u64(&out, HORON_GLOO_ADDRESS_BYTES);
     horon_gloo_address_write(&out, &there);
     assert_int_equal(
-        horon_gloo_store_set(world->others, "1", bytes, out.used, &no_limit, &world->error),
+        horon_gloo_store_set(world->others, key, bytes, out.used, &no_limit, &world->error),
         HORON_OK);
+}
+
+static void test_mesh_a_rank_that_is_lazy_is_told(void **state)
+{
+    struct world *world = *state;
+    struct rank here;
+    publish_lazily(world, "1", "127.9.9.9");
     start(world, &here, HORON_GLOO_ERA_3, 0, 2);
     here.options.timeout_ms = 30;
     go(&here);
     join(&here);
     expect_failure(&here, HORON_ERR_TIMEOUT, "TORCH_GLOO_LAZY_INIT");
     expect_failure(&here, HORON_ERR_TIMEOUT, "there; rank 1 at 127.9.9.9:9 has not connected");
+}
+
+/* Whatever the interfaces, and whichever rank is Gloo's: here it is 0, at another host. */
+static void test_mesh_the_lowest_rank_of_horon_warns(void **state)
+{
+    struct world *world = *state, told[2] = {0};
+    struct rank ranks[2];
+    int fds[2];
+    publish_lazily(world, "0", "192.0.2.1");
+    for (int i = 0; i < 2; i++) {
+        start(world, &ranks[i], HORON_GLOO_ERA_3, 1 + i, 3);
+        told[i].log = (struct horon_log){.fn = note, .arg = &told[i], .level = HORON_LOG_WARN};
+        ranks[i].options.log = &told[i].log;
+        go(&ranks[i]);
+        const struct horon_gloo_peer peer = published(world, HORON_GLOO_ERA_3, 3, 1 + i, 0);
+        fds[i] = connect_to(&peer.address.at);
+        assert_int_equal(send(fds[i], &(int64_t){0}, 8, 0), 8);
+    }
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(join(&ranks[i]), HORON_OK);
+    assert_int_equal(told[0].warnings, 1);
+    assert_int_equal(told[1].warnings, 0);
+    assert_non_null(
+        strstr(told[0].last, "rank 0 is linked with ranks of Gloo at 192.0.2.1, where "));
+    for (int i = 0; i < 2; i++)
+        close(fds[i]), close_sockets(&ranks[i]);
 }
 
 static void test_mesh_an_address_that_is_left_from_before_is_told(void **state)
@@ -552,6 +585,7 @@ int main(void)
         IN_WORLD(test_mesh_a_rank_that_does_not_come_is_named),
         IN_WORLD(test_mesh_a_rank_that_comes_late_is_named_before),
         IN_WORLD(test_mesh_a_rank_that_is_lazy_is_told),
+        IN_WORLD(test_mesh_the_lowest_rank_of_horon_warns),
         IN_WORLD(test_mesh_an_address_that_is_left_from_before_is_told),
         IN_WORLD(test_mesh_a_rank_that_is_there_already_is_refused),
         IN_WORLD(test_mesh_a_rank_that_closes_is_named),

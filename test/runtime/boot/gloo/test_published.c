@@ -47,8 +47,8 @@ static void test_published_e3_is_as_gloo_writes_it(void **state)
 {
     static const uint8_t head[] = {2, 0, 0, 0, 0,  0,   0,  0, 'v', 'm', 136, 0, 0, 0, 0, 0,
                                    0, 0, 2, 0, 15, 160, 10, 0, 0,   1,   0,   0, 0, 0, 0};
-    static const uint8_t tail[] = {0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0,
-                                   0, 0, 0, 0, 0,   0,   1,   0,   0,   0,   0,   0,   0, 0};
+    static const uint8_t tail[] = {255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0,
+                                   0,   0,   0,   0,   1,   0,   0,   0,   0, 0, 0, 0};
     uint8_t bytes[256];
     (void)state;
     assert_int_equal(publish(bytes, sizeof bytes, E3, 2, 1), 170);
@@ -84,9 +84,37 @@ static void test_published_what_real_gloo_left_unset_is_read_over(void **state)
     publish(bytes, sizeof bytes, E1, 2, 1);
     memset(bytes + 8, 0xee, 120);
     assert_int_equal(read_it(E1, bytes, 136, 2, 0, 1, &peer), HORON_OK);
+    assert_false(peer.address.of_horon);
     horon_gloo_address_write(&out, &peer.address);
     memset(bytes + 8, 0, 120);
     assert_memory_equal(bytes, again, 136);
+}
+
+/* The last 8 bytes of what an address has besides, which Gloo reads over. */
+static void test_published_by_horon_is_known_as_that(void **state)
+{
+    enum { MARK_AT = 120, ADDRESS = 136 };
+    uint8_t bytes[3 * ADDRESS];
+    struct horon_gloo_peer peer;
+    (void)state;
+    publish(bytes, sizeof bytes, E1, 4, 1);
+    assert_int_equal(read_it(E1, bytes, sizeof bytes, 4, 3, 1, &peer), HORON_OK);
+    assert_true(peer.address.of_horon);
+    for (size_t i = 2; i < 8; i++) { /* the port and the host */
+        bytes[2 * ADDRESS + i] ^= 1;
+        assert_int_equal(read_it(E1, bytes, sizeof bytes, 4, 3, 1, &peer), HORON_OK);
+        assert_false(peer.address.of_horon); /* the memory of a Gloo that had read it */
+        bytes[2 * ADDRESS + i] ^= 1;
+    }
+    for (size_t i = MARK_AT; i < MARK_AT + 8; i++) {
+        bytes[2 * ADDRESS + i] ^= 1;
+        assert_int_equal(read_it(E1, bytes, sizeof bytes, 4, 3, 1, &peer), HORON_OK);
+        assert_false(peer.address.of_horon);
+        bytes[2 * ADDRESS + i] ^= 1;
+    }
+    const size_t count = publish(bytes, sizeof bytes, E3, 3, 1);
+    assert_int_equal(read_it(E3, bytes, count, 3, 2, 1, &peer), HORON_OK);
+    assert_true(peer.address.of_horon);
 }
 
 static void test_published_ids_say_what_to_write(void **state)
@@ -207,6 +235,7 @@ int main(void)
         cmocka_unit_test(test_published_e3_is_as_gloo_writes_it),
         cmocka_unit_test(test_published_e1_has_an_address_for_each_other),
         cmocka_unit_test(test_published_what_real_gloo_left_unset_is_read_over),
+        cmocka_unit_test(test_published_by_horon_is_known_as_that),
         cmocka_unit_test(test_published_ids_say_what_to_write),
         cmocka_unit_test(test_published_cut_anywhere_is_refused),
         cmocka_unit_test(test_published_nonsense_is_refused),
