@@ -406,12 +406,16 @@ static void give_up_backends(const struct horon_context *ctx)
     horon_backends_give_up(horon_backends, horon_backend_count, ctx, &ctx->log);
 }
 
-/* If the caller has chosen ranks, the variables tell of others. */
+/* If the caller has chosen ranks, the variables tell of others. Among Gloo's ranks nobody says
+ * which of them share a host: none counts as doing so, and what a launcher tells of it is not
+ * wrong. */
 static void warn_of_unheeded(const struct horon_context *ctx, const horon_options_t *options)
 {
-    const int found[HORON_CONFIG_PLACES] = {horon_rank(ctx),       horon_size(ctx),
-                                            horon_local_rank(ctx), horon_local_size(ctx),
-                                            horon_cross_rank(ctx), horon_cross_size(ctx)};
+    int found[HORON_CONFIG_PLACES] = {horon_rank(ctx),       horon_size(ctx),
+                                      horon_local_rank(ctx), horon_local_size(ctx),
+                                      horon_cross_rank(ctx), horon_cross_size(ctx)};
+    for (int i = 2; ctx->boot.gloo_era && i < HORON_CONFIG_PLACES; i++)
+        found[i] = -1;
     const bool chosen = options->rank != -1 || options->mpi_comm || ctx->config.ranks[0];
     horon_config_warn_unheeded(&ctx->log, chosen ? NULL : found);
 }

@@ -172,8 +172,8 @@ enum { HORON_CONFIG_PLACES = 6 };
 /**
  * Looks for environment variables HOROVOD_* that are set and mean nothing to horon, ask for what
  * nothing here does, or tell another place than the job has given this rank.
- * @param found [HORON_CONFIG_PLACES] that place; NULL: they are not compared, as where horonrun has
- * set them
+ * @param found [HORON_CONFIG_PLACES] that place, -1: this is not known; NULL: they are not
+ * compared, as where horonrun has set them
  * @param text their names, comma separated, as many as fit; "" if there is none
  * @return how many
  */

@@ -190,7 +190,7 @@ static bool is_in_vain(const char *entry, const int *found, char *shown, size_t 
     const struct horon_config_row *row = row_of_alias(entry, bytes);
     const char *lacks = lacking_word(row, entry[bytes] ? entry + bytes + 1 : "");
     char name[128];
-    if (place >= 0 ? !found || agrees(entry, found[place])
+    if (place >= 0 ? !found || found[place] < 0 || agrees(entry, found[place])
                    : (row && !lacks) || is_silent(entry, bytes))
         return false;
     snprintf(name, sizeof name, "%.*s", (int)bytes, entry);

@@ -54,7 +54,7 @@ static void add_up(struct told *told, horon_context_t *ctx)
     assert(horon_run(ctx, &desc, -1, told->why, sizeof told->why) == HORON_OK);
     desc.verb = HORON_REDUCESCATTER;
     desc.dst = &told->sum[1];
-    desc.count = (uint64_t)told->size;
+    desc.count = (uint64_t)horon_size(ctx);
     desc.dst_count = 1;
     assert(horon_run(ctx, &desc, -1, told->why, sizeof told->why) == HORON_OK);
 }
@@ -70,7 +70,7 @@ static horon_status_t join(struct told *told)
     options.log_fn = hear;
     options.log_arg = told;
     told->created = horon_context_create(&options, &ctx, told->why, sizeof told->why);
-    if (told->created == HORON_OK && told->size == 2)
+    if (told->created == HORON_OK && horon_size(ctx) == 2)
         add_up(told, ctx);
     horon_context_destroy(ctx);
     return told->created;
@@ -118,20 +118,30 @@ static void *join_thread(void *arg)
     return NULL;
 }
 
-/* Two ranks, that listen as @p interfaces says. */
-static void join_two(struct told *told, const char *interfaces)
+static void join_both(struct told *told)
 {
     pthread_t threads[2];
-    for (int i = 0; i < 2; i++) {
-        told[i] = (struct told){
-            .rank = i, .size = 2, .settings = {"GLOO_STORE=hash:two", interfaces, NULL}};
+    for (int i = 0; i < 2; i++)
         assert(!pthread_create(&threads[i], NULL, join_thread, &told[i]));
-    }
     for (int i = 0; i < 2; i++)
         pthread_join(threads[i], NULL);
     for (int i = 0; i < 2; i++)
         if (told[i].created != HORON_OK)
             fail_msg("rank %d: %s", i, told[i].why);
+}
+
+/* Two ranks, that listen as @p interfaces says. */
+static void begin_two(struct told *told, const char *interfaces)
+{
+    for (int i = 0; i < 2; i++)
+        told[i] = (struct told){
+            .rank = i, .size = 2, .settings = {"GLOO_STORE=hash:two", interfaces, NULL}};
+}
+
+static void join_two(struct told *told, const char *interfaces)
+{
+    begin_two(told, interfaces);
+    join_both(told);
 }
 
 static void expect_line(const struct told *told, const char *part)
@@ -223,6 +233,25 @@ static void test_gloo_told_how_but_not_where_is_warned_of(void **state)
     assert_int_equal(told.lines, 0); /* nor of links, as it has none */
 }
 
+/* As horovodrun tells the first of two on a host; the other one is told by its caller. */
+static void test_gloo_told_of_ranks_on_its_host_is_unwarned(void **state)
+{
+    static const char *const variables[][2] = {
+        {"HOROVOD_RANK", "0"},       {"HOROVOD_SIZE", "2"},       {"HOROVOD_LOCAL_RANK", "0"},
+        {"HOROVOD_LOCAL_SIZE", "2"}, {"HOROVOD_CROSS_RANK", "0"}, {"HOROVOD_CROSS_SIZE", "1"}};
+    const size_t count = sizeof variables / sizeof variables[0];
+    struct told told[2];
+    (void)state;
+    for (size_t i = 0; i < count; i++)
+        setenv(variables[i][0], variables[i][1], 1);
+    begin_two(told, "INTERFACES=");
+    told[0].rank = told[0].size = -1;
+    join_both(told);
+    expect_line(&told[0], "is linked with ranks of Gloo");
+    for (size_t i = 0; i < count; i++)
+        unsetenv(variables[i][0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -233,6 +262,7 @@ int main(void)
         cmocka_unit_test(test_gloo_told_of_two_that_are_true_sums_bytes),
         cmocka_unit_test(test_gloo_told_of_no_store_is_refused_unwarned),
         cmocka_unit_test(test_gloo_told_how_but_not_where_is_warned_of),
+        cmocka_unit_test(test_gloo_told_of_ranks_on_its_host_is_unwarned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

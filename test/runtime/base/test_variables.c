@@ -153,6 +153,22 @@ static void test_variables_of_another_place_than_this_rank_has_are_named(void **
     assert_non_null(strstr(text, ", "));
 }
 
+static void test_variables_of_a_place_that_is_not_known_are_not_named(void **state)
+{
+    const int found[HORON_CONFIG_PLACES] = {5, 8, -1, -1, -1, -1};
+    char text[400];
+    (void)state;
+    begin_clean(NULL);
+    setenv("HOROVOD_RANK", "5", 1);
+    setenv("HOROVOD_SIZE", "9", 1);
+    setenv("HOROVOD_LOCAL_RANK", "1", 1);
+    setenv("HOROVOD_LOCAL_SIZE", "4", 1);
+    setenv("HOROVOD_CROSS_RANK", "1", 1);
+    setenv("HOROVOD_CROSS_SIZE", "2", 1);
+    assert_int_equal(horon_config_unheeded(found, text, sizeof text), 1);
+    assert_string_equal(text, "HOROVOD_SIZE (found: 8)");
+}
+
 static void test_variables_that_horovodrun_sets_for_all_are_no_wish(void **state)
 {
     static const char *const names[] = {"HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS",
@@ -177,6 +193,7 @@ int main(void)
         TEST(test_variables_of_horovod_that_are_not_heeded_are_named),
         TEST(test_variables_that_ask_for_what_is_not_here_are_named_with_it),
         TEST(test_variables_of_another_place_than_this_rank_has_are_named),
+        TEST(test_variables_of_a_place_that_is_not_known_are_not_named),
         TEST(test_variables_that_horovodrun_sets_for_all_are_no_wish),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
