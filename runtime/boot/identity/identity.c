@@ -44,7 +44,8 @@ struct launcher {
     const char *nodes;         /* the number of its hosts: one tells local_size, if nothing does */
     const char *pmi;           /* the descriptor of its key-value space, if that is PMI's */
     const char *server, *port; /* of that space, if it is Horovod's */
-    bool pmix;                 /* it may have one of PMIx */
+    bool pmix;                 /* it may have one of PMIx, */
+    bool pmix_size;            /* which tells the size where no variable does */
     bool lenient;              /* one of rank and size alone means nothing */
     const char *half;          /* what to do if one of them is not set */
 };
@@ -101,6 +102,7 @@ static const struct launcher launchers[] = {
      .local_size = {"OMPI_COMM_WORLD_LOCAL_SIZE"},
      .job = {"PMIX_NAMESPACE"},
      .pmix = true,
+     .pmix_size = true,
      .half = ": its launcher need not tell it; give it to all ranks, as prterun does with "
              "-x PMIX_SIZE=N"},
 };
@@ -132,16 +134,19 @@ static horon_status_t read_number(horon_environment_fn get, const char *const *n
     return HORON_OK;
 }
 
+/* @param told_size of the launch, by other means than variables; 0: not told */
 static horon_status_t read_place(struct horon_identity *identity, const struct launcher *launcher,
-                                 horon_environment_fn get, struct horon_error *error)
+                                 int told_size, horon_environment_fn get, struct horon_error *error)
 {
     const struct variable rank = look_any(get, launcher->rank);
     const struct variable size = look_any(get, launcher->size);
     const struct variable set = rank.value ? rank : size;
-    if (!rank.value || !size.value)
+    const bool is_told = told_size > 0 && launcher->pmix_size && !size.value;
+    if (!rank.value || (!size.value && !is_told))
         return horon_error_set(error, HORON_ERR_CONFIG, "%s is set (%s) but %s is not%s", set.name,
                                set.value, rank.value ? size.name : rank.name,
                                launcher->half ? launcher->half : "");
+    identity->size = is_told ? told_size : identity->size;
     horon_status_t status =
         read_number(get, launcher->size, 1, HORON_BOOT_SIZE_MAX, &identity->size, error);
     if (status == HORON_OK)
@@ -157,7 +162,7 @@ static horon_status_t read_place(struct horon_identity *identity, const struct l
         identity->local_size = identity->size;
     if (status == HORON_OK && launcher != &launchers[0])
         snprintf(identity->origin, sizeof identity->origin, "rank %d from %s, %d ranks from %s",
-                 identity->rank, rank.name, identity->size, size.name);
+                 identity->rank, rank.name, identity->size, is_told ? "PMIx" : size.name);
     return status;
 }
 
@@ -356,6 +361,14 @@ static horon_status_t take_store(struct horon_identity *identity, const struct l
                            identity->size);
 }
 
+bool horon_identity_lacks_size(horon_environment_fn get, int *rank_out)
+{
+    const struct launcher *launcher = find_launcher(get);
+    const char *rank = launcher && launcher->pmix_size ? look_any(get, launcher->rank).value : NULL;
+    return rank && !look_any(get, launcher->size).value && look(get, "PMIX_NAMESPACE") &&
+           horon_number_parse(rank, 0, HORON_BOOT_SIZE_MAX - 1, rank_out);
+}
+
 bool horon_identity_has_launcher(horon_environment_fn get)
 {
     const struct launcher *launcher = find_launcher(get);
@@ -377,7 +390,7 @@ const char *horon_identity_launched(horon_environment_fn get, int *size_out)
 }
 
 horon_status_t horon_identity_find(struct horon_identity *identity, int rank, int size,
-                                   const char *store, horon_environment_fn get,
+                                   const char *store, int told_size, horon_environment_fn get,
                                    struct horon_error *error)
 {
     struct horon_identity found = {.rank = 0,
@@ -391,7 +404,7 @@ horon_status_t horon_identity_find(struct horon_identity *identity, int rank, in
     if (rank == -1 && size == -1) {
         launcher = find_launcher(get);
         if (launcher)
-            status = read_place(&found, launcher, get, error);
+            status = read_place(&found, launcher, told_size, get, error);
         found.source = launcher ? launcher->name : found.source;
         found.assumed = !launcher;
         found.srun = launcher ? find_srun(launcher, get) : NULL;

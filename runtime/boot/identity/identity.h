@@ -54,13 +54,18 @@ struct horon_identity {
  * @param rank, size what the caller says, or -1, -1: the environment decides, and with nothing
  * found it is a world of one
  * @param store the row STORE, "" if it is not set
+ * @param told_size of the launch, for where no variable says it; 0: not known
  * @return OK | AGAIN, all is found but where the ranks meet: neither the launcher nor the user says
  *         it; @p error is ERR_CONFIG and says what to set | ERR_CONFIG, a variable is missing or
  *         absurd; named | ERR_INVALID, only one of rank and size is given, or they make no sense
  */
 horon_status_t horon_identity_find(struct horon_identity *identity, int rank, int size,
-                                   const char *store, horon_environment_fn get,
+                                   const char *store, int told_size, horon_environment_fn get,
                                    struct horon_error *error);
+
+/** @return do variables of PMIx say which rank this is, and none of how many?
+ * @param rank_out set then */
+bool horon_identity_lacks_size(horon_environment_fn get, int *rank_out);
 
 /** @return has a launcher started this process that is not horonrun, nor whatever sets HORON_RANK?
  * Also where its variables do not decide which rank this is. */
@@ -70,6 +75,18 @@ bool horon_identity_has_launcher(horon_environment_fn get);
  * @param size_out ranks that it started; 1, if its variables do not tell, or are absurd
  * @return its name, static | NULL, nothing is known */
 const char *horon_identity_launched(horon_environment_fn get, int *size_out);
+
+/* ---- size.c: of how many ranks, where no variable says it ---- */
+
+/**
+ * The same with a launcher that is asked what its variables lack, as PRRTE's prterun: by PMIx.
+ * @param limit_ms  how long it is waited for at most
+ * @return as horon_identity_find() | as horon_space_pmix_size()
+ * Blocks: while PMIx begins, only if variables lack the size.
+ */
+horon_status_t horon_identity_ask(struct horon_identity *identity, int rank, int size,
+                                  const char *store, int64_t limit_ms, horon_environment_fn get,
+                                  struct horon_error *error);
 
 /* ---- communicator.c: a job of the ranks of a communicator of MPI ---- */
 

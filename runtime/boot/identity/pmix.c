@@ -10,10 +10,12 @@
  * Source: the PMIx standard, version 4.1; types as its header's, which have not changed since
  * version 3.
  */
+#include "boot/identity/identity.h"
 #include "boot/identity/space.h"
 
 #include "alloc.h"
 #include "clock.h"
+#include "numbers.h"
 
 #include <assert.h>
 #include <dlfcn.h>
@@ -25,6 +27,7 @@
 #include <unistd.h>
 
 #define LIBRARY "libpmix.so.2"
+#define HELD "horon.held"
 #define PAUSE_NS 2000000 /* before the launcher is asked again */
 
 /* ---- as in pmix_common.h -------------------------------------------------------------------- */
@@ -34,6 +37,9 @@
 #define PMIX_NOT_FOUND (-46)
 #define PMIX_TYPE_BOOL 1
 #define PMIX_TYPE_STRING 3
+#define PMIX_TYPE_UINT32 14
+#define PMIX_RANK_WILDCARD (UINT32_MAX - 1) /* what belongs to all of a job */
+#define PMIX_JOB_SIZE "pmix.job.size"
 #define PMIX_SCOPE_GLOBAL 3
 
 struct pmix_proc {
@@ -46,6 +52,7 @@ struct pmix_value {
     union {
         bool flag;
         char *text;
+        uint32_t number;
         void *largest[3];
     } is;
 };
@@ -106,27 +113,30 @@ static horon_status_t check(const struct pmix *pmix, int code, const char *what,
                            pmix->text(code));
 }
 
-static horon_status_t no_way(const char *what, const char *why, const char *first,
-                             struct horon_error *error)
-{
-    return horon_error_set(error, HORON_ERR_CONFIG,
-                           "where ranks meet that are on several hosts would be told by PMIx, and "
-                           "%s (%s): %sset MASTER_ADDR and MASTER_PORT, or "
-                           "HORON_STORE=tcp://HOST:PORT with an address of rank 0",
-                           what, why, first);
-}
+/* What is wanted of the launcher, and what to do without. */
+struct want {
+    const char *what, *other;
+};
 
-static horon_status_t pmix_open(struct horon_space *space, struct horon_error *error)
+/* @return as open() */
+static horon_status_t begin(struct horon_space *space, const struct want *want,
+                            struct horon_error *error)
 {
     struct pmix pmix;
     struct pmix_proc own;
     assert(!space->library);
     space->library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!space->library || !find_calls(space->library, &pmix))
-        return no_way("its library cannot be used", dlerror(), "install it, or ", error);
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "%s would be told by PMIx, and its library cannot be used (%s): "
+                               "install it, or %s",
+                               want->what, dlerror(), want->other);
     const int code = pmix.init(&own, NULL, 0);
     if (code != PMIX_SUCCESS) /* such as in a container that its sockets do not lead into */
-        return no_way("the launcher is out of reach", pmix.text(code), "", error);
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "%s would be told by PMIx, and the launcher is out of reach (%s): "
+                               "%s",
+                               want->what, pmix.text(code), want->other);
     own.space[sizeof own.space - 1] = 0;
     snprintf(space->name, sizeof space->name, "%s", own.space);
     if (own.rank == (uint32_t)space->rank)
@@ -134,8 +144,16 @@ static horon_status_t pmix_open(struct horon_space *space, struct horon_error *e
     (void)space->calls->end_at_exit(space, error); /* the library has begun */
     return horon_error_set(error, HORON_ERR_CONFIG,
                            "the launcher (PMIx) has this process as rank %u, and its variables as "
-                           "rank %d: set HORON_STORE=tcp://HOST:PORT with an address of rank 0",
-                           own.rank, space->rank);
+                           "rank %d: %s",
+                           own.rank, space->rank, want->other);
+}
+
+static horon_status_t pmix_open(struct horon_space *space, struct horon_error *error)
+{
+    const struct want place = {.what = "where ranks meet that are on several hosts",
+                               .other = "set MASTER_ADDR and MASTER_PORT, or "
+                                        "HORON_STORE=tcp://HOST:PORT with an address of rank 0"};
+    return begin(space, &place, error);
 }
 
 static horon_status_t pmix_put(struct horon_space *space, const char *key, const char *value,
@@ -191,18 +209,20 @@ static void on_got(int code, struct pmix_value *value, void *arg)
     if (code == PMIX_SUCCESS && value && value->type == PMIX_TYPE_STRING && value->is.text &&
         strlen(value->is.text) < sizeof answer->value)
         snprintf(answer->value, sizeof answer->value, "%s", value->is.text);
+    else if (code == PMIX_SUCCESS && value && value->type == PMIX_TYPE_UINT32)
+        snprintf(answer->value, sizeof answer->value, "%u", value->is.number);
     pthread_cond_signal(&answer->come);
     leave(answer);
 }
 
-static struct answer *begin_answer(const struct horon_space *space, int rank, const char *key)
+static struct answer *begin_answer(const struct horon_space *space, uint32_t rank, const char *key)
 {
     pthread_condattr_t clock;
     struct answer *answer = horon_zalloc(1, sizeof *answer);
     if (!answer)
         return NULL;
     answer->users = 2;
-    answer->whose.rank = (uint32_t)rank;
+    answer->whose.rank = rank;
     static_assert(sizeof answer->whose.space == sizeof space->name, "the name of a space fits");
     memcpy(answer->whose.space, space->name, sizeof space->name);
     assert(strlen(key) < sizeof answer->key);
@@ -236,8 +256,8 @@ static horon_status_t wait_for_answer(const struct horon_space *space, struct an
 
 /* @param here  only what this process knows is asked for
  * @return as get() of the space */
-static horon_status_t ask(const struct horon_space *space, int rank, const char *key, bool here,
-                          char value[HORON_SPACE_VALUE_BYTES], struct horon_error *error)
+static horon_status_t ask(const struct horon_space *space, uint32_t rank, const char *key,
+                          bool here, char value[HORON_SPACE_VALUE_BYTES], struct horon_error *error)
 {
     const struct pmix pmix = calls_of(space);
     struct answer *answer = begin_answer(space, rank, key);
@@ -255,11 +275,11 @@ static horon_status_t ask(const struct horon_space *space, int rank, const char 
     }
     if (status == HORON_OK && answer->code == PMIX_SUCCESS && !answer->value[0])
         status = horon_error_set(error, HORON_ERR_PROTO,
-                                 "the launcher (PMIx) gives no text for %s of rank %d", key, rank);
+                                 "the launcher (PMIx) gives no text for %s of rank %u", key, rank);
     else if (status == HORON_OK && (answer->code == PMIX_NOT_FOUND || answer->code == PMIX_TIMEOUT))
         status = HORON_AGAIN;
     else if (status == HORON_OK)
-        status = check(&pmix, answer->code, "asked where ranks meet", error);
+        status = check(&pmix, answer->code, "asked for what it tells ranks", error);
     if (status == HORON_OK)
         memcpy(value, answer->value, sizeof answer->value);
     leave(answer);
@@ -269,7 +289,7 @@ static horon_status_t ask(const struct horon_space *space, int rank, const char 
 static horon_status_t pmix_get(struct horon_space *space, int rank, const char *key,
                                char value[HORON_SPACE_VALUE_BYTES], struct horon_error *error)
 {
-    return ask(space, rank, key, true, value, error);
+    return ask(space, (uint32_t)rank, key, true, value, error);
 }
 
 /* It mostly answers when there is something. Open MPI 4.1 says at once now and then that there is
@@ -281,7 +301,7 @@ static horon_status_t pmix_await(struct horon_space *space, int rank, const char
     const struct timespec pause = {.tv_nsec = PAUSE_NS};
     horon_status_t status = check(&pmix, pmix.commit(), "does not show it to others", error);
     while (status == HORON_OK) {
-        const horon_status_t asked = ask(space, rank, key, false, value, error);
+        const horon_status_t asked = ask(space, (uint32_t)rank, key, false, value, error);
         if (asked != HORON_AGAIN)
             return asked;
         status = horon_space_may_wait(space, error);
@@ -321,6 +341,36 @@ static horon_status_t pmix_end_at_exit(const struct horon_space *space, struct h
     }
     horon_free(ending);
     return horon_error_set(error, HORON_ERR_MEMORY, "no memory for what the launcher is told");
+}
+
+/* ---- the size ------------------------------------------------------------------------------- */
+
+/* A mark of this process's own says that an earlier call holds on to the space. */
+horon_status_t horon_space_pmix_size(struct horon_space *space, int *size_out,
+                                     struct horon_error *error)
+{
+    const struct want size = {.what = "how many ranks there are",
+                              .other = "give PMIX_SIZE to all ranks, as prterun does with "
+                                       "-x PMIX_SIZE=N"};
+    char value[HORON_SPACE_VALUE_BYTES];
+    struct horon_error ignored;
+    horon_status_t status = begin(space, &size, error);
+    if (status != HORON_OK)
+        return status;
+    const bool is_held = pmix_get(space, space->rank, HELD, value, &ignored) == HORON_OK;
+    status = ask(space, PMIX_RANK_WILDCARD, PMIX_JOB_SIZE, true, value, error);
+    if (status == HORON_AGAIN)
+        snprintf(value, sizeof value, "nothing");
+    if ((status == HORON_OK || status == HORON_AGAIN) &&
+        !horon_number_parse(value, 1, HORON_BOOT_SIZE_MAX, size_out))
+        status = horon_error_set(error, HORON_ERR_PROTO,
+                                 "the launcher (PMIx) gives %s as " PMIX_JOB_SIZE ": %s", value,
+                                 size.other);
+    if (is_held)
+        pmix_close(space);
+    else if (pmix_end_at_exit(space, &ignored) == HORON_OK)
+        (void)pmix_put(space, HELD, "1", &ignored);
+    return status;
 }
 
 const struct horon_space_calls horon_space_pmix = {

@@ -80,6 +80,11 @@ struct horon_space_calls {
 extern const struct horon_space_calls horon_space_pmi;
 /** Of one that serves PMIx, as Open MPI's mpirun and Slurm do. */
 extern const struct horon_space_calls horon_space_pmix;
+/** How many processes the launcher has started with this one, which it tells each as they begin.
+ * Opens the space, which needs no other process, and holds on to it until this one exits: so it may
+ * be opened again. @return OK | as its open() and get() */
+horon_status_t horon_space_pmix_size(struct horon_space *space, int *size_out,
+                                     struct horon_error *error);
 /** Of Horovod's: its rendezvous server. */
 extern const struct horon_space_calls horon_space_horovod;
 /** Of a communicator of the program's, in communicator.c: it gives every meeting a key of its own,

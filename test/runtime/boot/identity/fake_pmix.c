@@ -59,6 +59,12 @@ static const char *find(uint32_t rank, const char *key)
     return come && rank == 0 && strcmp(key, "horon") == 0 ? fake_pmix.invitation : NULL;
 }
 
+static bool is_size(const struct pmix_proc *proc, const char *key)
+{
+    return fake_pmix.size && strcmp(proc->nspace, "space") == 0 &&
+           proc->rank == PMIX_RANK_WILDCARD && strcmp(key, "pmix.job.size") == 0;
+}
+
 int PMIx_Get_nb(const struct pmix_proc *proc, const char *key, const struct pmix_info *info,
                 size_t infos, pmix_got_fn got, void *arg)
 {
@@ -72,6 +78,11 @@ int PMIx_Get_nb(const struct pmix_proc *proc, const char *key, const struct pmix
     fake_pmix.arg = arg;
     if (fake_pmix.silent > 0) {
         fake_pmix.silent--;
+        return PMIX_SUCCESS;
+    }
+    if (is_size(proc, key)) {
+        value = (struct pmix_value){.type = PMIX_UINT32, .data.uint32 = fake_pmix.size};
+        got(PMIX_SUCCESS, &value, arg);
         return PMIX_SUCCESS;
     }
     /* of what is not there a launcher says both */

@@ -15,6 +15,8 @@
 #define PMIX_ERR_UNREACH (-25)
 #define PMIX_NOT_FOUND (-46)
 #define PMIX_STRING 3
+#define PMIX_UINT32 14
+#define PMIX_RANK_WILDCARD (UINT32_MAX - 1)
 
 struct pmix_proc {
     char nspace[256];
@@ -25,6 +27,7 @@ struct pmix_value {
     uint16_t type;
     union {
         char *string;
+        uint32_t uint32;
         void *largest[3];
     } data;
 };
@@ -42,10 +45,11 @@ typedef void (*pmix_got_fn)(int status, struct pmix_value *value, void *arg);
 struct fake_pmix {
     int init_code; /* what PMIx_Init() is to return */
     uint32_t rank;
-    int users;  /* begun, and not ended */
-    int silent; /* so many questions are not answered, but kept; the last one is below */
-    int asked;  /* questions that the launcher would have got */
-    int comes;  /* rank 0's "horon" is there from this one on; 0: never */
+    uint32_t size; /* of the job; 0: it is not told */
+    int users;     /* begun, and not ended */
+    int silent;    /* so many questions are not answered, but kept; the last one is below */
+    int asked;     /* questions that the launcher would have got */
+    int comes;     /* rank 0's "horon" is there from this one on; 0: never */
     const char *invitation;
     struct {
         char key[64], value[1024];

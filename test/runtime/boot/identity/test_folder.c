@@ -33,7 +33,7 @@ static void expect_noted(const char *const *variables, int rank, int size, const
         struct horon_error error = {0};
         if (rank >= 0 && !stores[i][0])
             continue;
-        assert_int_equal(horon_identity_find(&identity, rank, size, stores[i], find, &error),
+        assert_int_equal(horon_identity_find(&identity, rank, size, stores[i], 0, find, &error),
                          HORON_OK);
         assert_string_equal(identity.folder, noted);
     }

@@ -22,7 +22,7 @@ static horon_status_t ask(const char *const *variables, const char *store,
     memset(identity, 0, sizeof *identity);
     memset(error, 0, sizeof *error);
     environment = variables;
-    return horon_identity_find(identity, -1, -1, store, find, error);
+    return horon_identity_find(identity, -1, -1, store, 0, find, error);
 }
 
 /* In a row of a table of cases. */
@@ -463,7 +463,7 @@ static horon_status_t tell(int rank, int size, const char *store, struct horon_i
     struct horon_error error = {0};
     memset(identity, 0, sizeof *identity);
     environment = none;
-    return horon_identity_find(identity, rank, size, store, find, &error);
+    return horon_identity_find(identity, rank, size, store, 0, find, &error);
 }
 
 static void test_identity_caller_goes_before_environment(void **state)

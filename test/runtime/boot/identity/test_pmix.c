@@ -6,6 +6,7 @@
 #undef NDEBUG
 #include "boot/identity/meeting.h"
 #include "clock.h"
+#include "environments.h"
 #include "fake_pmix.h"
 
 #include <setjmp.h>
@@ -142,12 +143,99 @@ static void test_pmix_is_ended_where_a_meeting_failed(void **state)
     expect_ended(HORON_ERR_CONFIG, "", 10000);
 }
 
+/* Only where it is all that lacks: a size that was told goes behind every variable. */
+static void test_pmix_is_asked_for_a_size_that_no_variable_says(void **state)
+{
+    const struct {
+        const char *variables[6];
+        bool lacks;
+        int size; /* if 5 was told; 0: it is no identity */
+    } cases[] = {
+        {{"PMIX_RANK=1", "PMIX_NAMESPACE=n"}, true, 5},
+        {{"PMIX_RANK=1", "PMIX_NAMESPACE=n", "PMIX_SIZE=3"}, false, 3},
+        {{"PMIX_RANK=9", "PMIX_NAMESPACE=n"}, true, 0},
+        {{"PMIX_RANK=x", "PMIX_NAMESPACE=n"}, false, 0},
+        {{"PMIX_RANK=1"}, false, 5},
+        {{"PMIX_NAMESPACE=n"}, false, 1},
+        {{"PMIX_RANK=1", "PMIX_NAMESPACE=n", "RANK=0", "WORLD_SIZE=2"}, false, 2},
+        {{"OMPI_COMM_WORLD_RANK=0", "PMIX_NAMESPACE=n", "PMIX_RANK=1"}, false, 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct horon_identity identity;
+        struct horon_error error = {0};
+        int rank = -1;
+        print_message("case %zu\n", i);
+        environment = cases[i].variables;
+        assert_int_equal(horon_identity_lacks_size(find, &rank), cases[i].lacks);
+        const horon_status_t status =
+            horon_identity_find(&identity, -1, -1, "file:/x", 5, find, &error);
+        assert_int_equal(status, cases[i].size ? HORON_OK : HORON_ERR_CONFIG);
+        if (cases[i].size)
+            assert_int_equal(identity.size, cases[i].size);
+    }
+}
+
+static horon_status_t find_place(struct horon_identity *id, struct horon_error *error)
+{
+    static const char *const variables[] = {"PMIX_RANK=1", "PMIX_NAMESPACE=space", NULL};
+    *error = (struct horon_error){0};
+    environment = variables;
+    return horon_identity_ask(id, -1, -1, "file:/x", 10000, find, error);
+}
+
+/* As under prterun: by PMIx alone, as often as the process joins. */
+static void test_pmix_tells_the_size_that_no_variable_does(void **state)
+{
+    struct horon_identity id;
+    struct horon_error error;
+    (void)state;
+    fake_pmix = (struct fake_pmix){.rank = 1, .size = 3};
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(find_place(&id, &error), HORON_OK);
+        assert_int_equal(id.rank, 1);
+        assert_int_equal(id.size, 3);
+        assert_string_equal(id.origin, "rank 1 from PMIX_RANK, 3 ranks from PMIx");
+        assert_int_equal(fake_pmix.users, 1); /* until this process exits */
+    }
+    assert_int_equal(fake_pmix.asked, 0); /* each knows it from its begin on */
+}
+
+static void test_pmix_that_does_not_tell_the_size_says_what_to_set(void **state)
+{
+    static const struct {
+        struct fake_pmix fake;
+        horon_status_t status;
+        const char *why;
+        int users;
+    } cases[] = {
+        {{.init_code = PMIX_ERR_UNREACH}, HORON_ERR_CONFIG, "out of reach (UNREACHABLE): ", 0},
+        {{.rank = 1}, HORON_ERR_PROTO, "gives nothing as pmix.job.size: ", 1},
+        {{.rank = 1, .size = 100000}, HORON_ERR_PROTO, "gives 100000 as pmix.job.size: ", 1},
+        {{.rank = 2, .size = 3}, HORON_ERR_CONFIG, "as rank 2, and its variables as rank 1: ", 1},
+    };
+    struct horon_identity id;
+    struct horon_error error;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        fake_pmix = cases[i].fake;
+        assert_int_equal(find_place(&id, &error), cases[i].status);
+        const char *why = strstr(error.text, cases[i].why);
+        assert_non_null(why);
+        assert_non_null(strstr(why, ": give PMIX_SIZE to all ranks, as prterun does with -x"));
+        assert_int_equal(fake_pmix.users, cases[i].users);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pmix_out_of_reach_says_what_to_set),
         cmocka_unit_test(test_pmix_that_answers_late_can_read_what_it_was_asked),
         cmocka_unit_test(test_pmix_rank_that_meets_again_waits_for_rank_0),
+        cmocka_unit_test(test_pmix_is_asked_for_a_size_that_no_variable_says),
+        cmocka_unit_test(test_pmix_tells_the_size_that_no_variable_does),
+        cmocka_unit_test(test_pmix_that_does_not_tell_the_size_says_what_to_set),
         cmocka_unit_test(test_pmix_is_ended_where_a_meeting_failed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
