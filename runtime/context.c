@@ -76,7 +76,7 @@ void horon_context_ref(struct horon_context *ctx)
     atomic_fetch_add_explicit(&ctx->refs, 1, memory_order_relaxed);
 }
 
-static void unref(struct horon_context *ctx)
+void horon_context_unref(struct horon_context *ctx)
 {
     const uint32_t before = atomic_fetch_sub_explicit(&ctx->refs, 1, memory_order_acq_rel);
     assert(before >= 1);
@@ -105,7 +105,7 @@ void horon_request_unref(struct horon_request *request)
         return;
     struct horon_context *ctx = request->context;
     horon_request_destroy(&ctx->pool, request, horon_engine_names(ctx->engine));
-    unref(ctx);
+    horon_context_unref(ctx);
 }
 
 /* The engine is done with it. One of horon_run() has no other reference but its caller's, which
@@ -523,7 +523,7 @@ horon_status_t horon_context_create_wrapped(const horon_options_t *given, horon_
         if (!error->text[0])
             horon_error_set(error, status, "no memory for a context");
         tell_launcher(ctx, error);
-        unref(ctx);
+        horon_context_unref(ctx);
         return status;
     }
     *ctx_out = ctx;
@@ -552,5 +552,5 @@ void horon_context_destroy(horon_context_t *ctx)
         return;
     if (!horon_life_is_forked(&ctx->life))
         end(ctx);
-    unref(ctx);
+    horon_context_unref(ctx);
 }

@@ -171,6 +171,7 @@ horon_status_t horon_context_create_wrapped(const horon_options_t *options,
                                             horon_link_wrap_fn_t wrap, horon_context_t **ctx_out,
                                             struct horon_error *error);
 void horon_context_ref(struct horon_context *ctx);
+void horon_context_unref(struct horon_context *ctx);
 /** Gives one reference of a request back; the last one frees it. Thread: any. */
 void horon_request_unref(struct horon_request *request);
 

@@ -7,9 +7,15 @@
  * The status that a process exits with is known to the C library alone, and only once exit() runs;
  * a language's own exit handlers run before, and its memory goes with them. So a context can be
  * emptied then, and left with the process.
+ *
+ * Where the program has begun MPI, its MPI_Finalize() is between: mpi4py's comes behind all of
+ * Python's handlers. There a rank waits for all others, whatever they wait for. So nobody stays in
+ * a handler before it, but in one of the C library's, and a rank leaves the job before it, without
+ * a status.
  */
 #include "context_state.h"
 
+#include "backend/mpi_begin.h"
 #include "clock.h"
 #include "host/process.h"
 
@@ -26,6 +32,8 @@
 #define DELIVER_MS 1000
 /* How long a rank of a failed job waits for the end of the one that failed it, ... */
 #define END_MS 10000
+/* Of that and of the next: after so long it says what it stays for. */
+#define TELL_MS 1000
 /* ... and then for the launcher to ask for its status: torchrun asks every 100 ms, in the order of
  * ranks, and blames the lowest one that has ended. A launcher that asks for this rank's status
  * first, as a loop over its processes does, has to wait so long. */
@@ -71,23 +79,74 @@ static bool follows_another(const struct horon_context *ctx)
            blame->cause != HORON_CAUSE_LEFT && !ctx->boot.gloo_era;
 }
 
+/* The line is one more thing for a launcher to look at: MPICH's hydra looks for ranks that have
+ * ended when one of them writes, or closes what it wrote to, and may have been too early then. */
+static void drive_and_say(struct horon_context *ctx, bool (*reached)(const struct horon_context *),
+                          int limit_ms, const char *what)
+{
+    drive_until(ctx, reached, TELL_MS);
+    if (!reached(ctx))
+        HORON_LOG_WARN(&ctx->log,
+                       "stays for up to %d s until %s: what started both shall see first how rank "
+                       "%d ends, for which the job failed",
+                       limit_ms / 1000, what, horon_engine_failure(ctx->engine)->blame.rank);
+    drive_until(ctx, reached, limit_ms - TELL_MS);
+}
+
+/* With the token. */
+static void await_end(struct horon_context *ctx)
+{
+    drive_and_say(ctx, misses_rank, END_MS, "a rank has ended");
+    if (misses_rank(ctx))
+        drive_and_say(ctx, launcher_saw_end, SEEN_MS, "a launcher has seen the end of a rank");
+}
+
+static void stay_for(int64_t ms)
+{
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+}
+
+static void stay_in_process(int status, void *arg)
+{
+    struct horon_context *ctx = arg;
+    (void)status;
+    const enum horon_life life = horon_life_now(&ctx->life);
+    if (life == HORON_LIFE_RUNNING || life == HORON_LIFE_CLOSED) {
+        horon_token_take(ctx);
+        await_end(ctx);
+        horon_token_release(ctx);
+        stay_for(LAUNCHER_MS);
+    }
+    horon_context_unref(ctx);
+}
+
+/* The one that failed may be in MPI_Finalize() until this one comes there.
+ * @return it stays when the process exits, behind that */
+static bool stays_later(struct horon_context *ctx)
+{
+    if (!horon_mpi_is_to_be_ended() || on_exit(stay_in_process, ctx) != 0)
+        return false;
+    horon_context_ref(ctx);
+    return true;
+}
+
 static void announce_exit(struct horon_context *ctx, const char *reason)
 {
-    struct timespec stay = {.tv_nsec = LAUNCHER_MS * 1000000L};
+    int64_t stay_ms = LAUNCHER_MS;
     horon_token_take(ctx);
     horon_engine_exit(ctx->engine, reason);
     const bool follows = follows_another(ctx);
-    if (follows) {
-        drive_until(ctx, misses_rank, END_MS);
-        if (misses_rank(ctx))
-            drive_until(ctx, launcher_saw_end, SEEN_MS);
-    } else {
+    if (!follows) {
         drive_until(ctx, all_delivered, DELIVER_MS);
-        stay.tv_nsec = ctx->boot.topology.size > 1 ? SAID_MS * 1000000L : 0;
+        stay_ms = ctx->boot.topology.size > 1 ? SAID_MS : 0;
+    } else if (stays_later(ctx)) {
+        stay_ms = 0;
+    } else {
+        await_end(ctx);
     }
     horon_token_release(ctx);
     horon_recording_end(ctx); /* the process may end without another call */
-    nanosleep(&stay, NULL);
+    stay_for(stay_ms);
 }
 
 horon_status_t horon_context_exit(horon_context_t *ctx, const char *reason)
@@ -119,11 +178,19 @@ static void leave_with_process(int status, void *arg)
     announce_exit(ctx, reason);
 }
 
+/* Without it nobody hears that this rank ends, until the program's MPI has ended; and that waits
+ * for those that wait for this rank. */
+static bool has_to_leave(const struct horon_context *ctx)
+{
+    return !horon_engine_failure(ctx->engine) && horon_mpi_is_to_be_ended();
+}
+
 void horon_context_destroy_at_exit(horon_context_t *ctx)
 {
     if (!ctx)
         return;
-    if (horon_life_is_forked(&ctx->life) || on_exit(leave_with_process, ctx) != 0) {
+    if (horon_life_is_forked(&ctx->life) || has_to_leave(ctx) ||
+        on_exit(leave_with_process, ctx) != 0) {
         horon_context_destroy(ctx);
         return;
     }

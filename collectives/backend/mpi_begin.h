@@ -92,6 +92,10 @@ void horon_mpi_know_peers(const void *context, const pid_t *peers, int count,
  * have come to their end, or one of this host has ended before: that is logged. */
 void horon_mpi_end_with_process(void);
 
+/** Has the program begun MPI, in a world of several ranks, and not ended it? Its MPI_Finalize()
+ * then waits for all of them, in whatever else they are. Thread: any. Blocks: no. */
+bool horon_mpi_is_to_be_ended(void);
+
 /** A job of this process has failed, with MPI among its backends or without: a rank of the world
  * may be gone, and so it stays. Thread: any. Blocks: no. */
 void horon_mpi_doubt(void);

@@ -461,16 +461,20 @@ HORON_API void horon_context_destroy(horon_context_t *ctx);
  * with the process: horon_context_destroy() would tell the others so before that.
  * @param reason what the process exits with; cut to fit
  * @return OK | ERR_INVALID, an argument is NULL | ERR_CLOSED | ERR_FORKED
- * Blocks: shortly, to tell the others; at most 10 s for the end of another, and 5 s for its parent.
- * Thread: any.
+ * Where the program has begun MPI, of several ranks, and not ended it, that wait comes when the
+ * process exits: the rank that failed may be in MPI_Finalize(), until this one comes there.
+ * Blocks: shortly, to tell the others; at most 10 s for the end of another, and 5 s for its parent:
+ * after 1 s it warns of that. Thread: any.
  */
 HORON_API horon_status_t horon_context_exit(horon_context_t *ctx, const char *reason);
 
 /**
  * Leaves the job when the process exits: with status 0 as horon_context_destroy() does, else as
  * horon_context_exit() with that status. Operations still pending here fail at once. A binding
- * whose language has exit handlers of its own calls it there: exit() comes after them. Blocks: as
- * those two, within exit(). Thread: any, but no other call on @p ctx may run or follow.
+ * whose language has exit handlers of its own calls it there: exit() comes after them. But where an
+ * MPI_Finalize() of several ranks is to come, as above, and the job has not failed, it leaves at
+ * once: the others would wait for this rank, and it for them.
+ * Blocks: as those two, within exit(). Thread: any, but no other call on @p ctx may run or follow.
  */
 HORON_API void horon_context_destroy_at_exit(horon_context_t *ctx);
 

@@ -158,12 +158,41 @@ static void test_leaving_rank_that_is_to_blame_waits_for_nobody(void **state)
     duo_end(&duo);
 }
 
+static void *exit_of_first(void *arg)
+{
+    struct duo *duo = arg;
+    assert_int_equal(horon_context_exit(duo->ctx[0], "what it follows from"), HORON_OK);
+    return NULL;
+}
+
+/* The one that failed may wait for it, where horon cannot see it: in the program's MPI_Finalize().
+ */
+static void test_leaving_rank_that_stays_for_another_says_so(void **state)
+{
+    static const char *const settings[] = {"SHM=0", NULL};
+    struct duo duo;
+    float x = 0;
+    pthread_t follower;
+    (void)state;
+    duo_make(&duo, settings);
+    horon_request_t *waiting = duo_submit(duo.ctx[0], "x", &x);
+    assert_int_equal(horon_context_exit(duo.ctx[1], "an exception"), HORON_OK);
+    duo_expect_end(waiting, HORON_ERR_PEER_LOST);
+    assert_int_equal(pthread_create(&follower, NULL, exit_of_first, &duo), 0);
+    duo_wait_to_hear(&duo, "warn: stays for up to 10 s until a rank has ended: what");
+    horon_context_destroy(duo.ctx[1]);
+    duo.ctx[1] = NULL;
+    pthread_join(follower, NULL);
+    duo_end(&duo);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_leaving_rank_stays_until_all_has_been_taken),
         cmocka_unit_test(test_leaving_rank_does_not_stay_for_one_that_sips),
         cmocka_unit_test(test_leaving_rank_that_is_to_blame_waits_for_nobody),
+        cmocka_unit_test(test_leaving_rank_that_stays_for_another_says_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

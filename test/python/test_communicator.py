@@ -116,6 +116,27 @@ os._exit(0)
 """
 
 
+# Rank 1 ends otherwise than by MPI, whose end mpi4py keeps until all else of Python is done; the
+# others end by what they hear of it. `last` runs behind horon's own handler, before MPI_Finalize().
+END_SCRIPT = """
+import atexit
+import os
+import sys
+def last():
+    os.write(2, b"MPI_Finalize() of rank %d comes\\n" % me)
+atexit.register(last)
+from mpi4py import MPI
+import horon
+horon.init()
+me = horon.rank()
+horon.allreduce(1.0)
+if me == 1:
+    END
+while True:
+    horon.allreduce(1.0)
+"""
+
+
 def run(family, folder, size, script, *options, **variables):
     """-> (status, output, errors)"""
     launcher, file, name, words = FAMILIES[family]
@@ -183,3 +204,28 @@ def test_a_rank_of_a_communicator_that_does_not_come_is_missed(gone, told, tmp_p
     _, out, err = run("Open MPI", tmp_path, 3, MISSING_SCRIPT.replace("GONE", gone))
     assert out.count("missed: ") == 2, out + err
     assert told in out, out + err
+
+
+@pytest.mark.parametrize("backend", ["native", "mpi"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_rank_whose_end_is_an_exception_waits_for_nobody_beside_mpi(family, backend, tmp_path):
+    """Each other one stays for its end, which the launcher shall see first: behind MPI_Finalize(),
+    which waits for all of them."""
+    script = END_SCRIPT.replace("END", "raise ValueError('the dog ate it')")
+    status, out, err = run(family, tmp_path, 3, script, HORON_BACKEND=backend)
+    assert status != 0, out + err
+    assert err.count("is exiting: ValueError: the dog ate it") == 2, out + err
+    for rank in range(3):
+        before = err.split(f"MPI_Finalize() of rank {rank} comes")
+        assert len(before) == 2, out + err
+        assert not re.search(rf"horon rank {rank} .*stays for up to", before[0]), out + err
+
+
+@pytest.mark.parametrize("status", [0, 3])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_rank_that_exits_leaves_the_job_before_mpi_ends(family, status, tmp_path):
+    """The others would wait for it, and it for them in MPI_Finalize()."""
+    script = END_SCRIPT.replace("END", f"sys.exit({status})")
+    ended, out, err = run(family, tmp_path, 3, script)
+    assert ended != 0, out + err
+    assert err.count("rank 1 (") >= 2 and "has shut down its context" in err, out + err
