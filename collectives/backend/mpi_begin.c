@@ -209,16 +209,20 @@ static horon_status_t check_begin(const struct horon_mpi_wanted *wanted, struct 
                            process.library->family->name);
 }
 
-/* Each rank would be alone. */
+/* Each rank would be alone. A program's own library no setting can replace. */
 static horon_status_t refuse_library(const struct horon_mpi_wanted *wanted,
                                      const struct horon_mpi_library *library, const char *why,
-                                     const char * or, struct horon_error *error)
+                                     struct horon_error *error)
 {
+    const bool own = library->of_program;
     return horon_error_set(error, HORON_ERR_CONFIG,
-                           "%s started %d ranks, but %s (%s) %s: start them with its own mpirun, "
+                           "%s started %d ranks, but %s (%s)%s %s: start them with its own mpirun, "
                            "or %s",
                            wanted->launcher.name ? wanted->launcher.name : "another launcher",
-                           wanted->size, library->file, library->family->name, why, or);
+                           wanted->size, library->file, library->family->name,
+                           own ? ", which the program uses," : "", why,
+                           own ? "have the program use the launcher's MPI"
+                               : "name the launcher's library with HORON_MPI_LIBRARY");
 }
 
 /* Two families that do not know each other. */
@@ -231,7 +235,7 @@ static horon_status_t check_launcher(const struct horon_mpi_wanted *wanted,
     if (!differ && (!library->size || library->size > 1 || wanted->size == 1))
         return HORON_OK;
     return refuse_library(wanted, library, library->size == 1 ? "sees one" : "is not its library",
-                          "name the launcher's library with HORON_MPI_LIBRARY", error);
+                          error);
 }
 
 static horon_status_t see_level(struct horon_error *error)
@@ -441,8 +445,7 @@ horon_status_t horon_mpi_check_world(const struct horon_mpi_wanted *wanted,
     const horon_status_t status = horon_mpi_see_place(library, library->world, &rank, &size, error);
     if (status != HORON_OK || size > 1 || wanted->size == 1)
         return status;
-    return refuse_library(wanted, library, "sees one", "have the program use the launcher's MPI",
-                          error);
+    return refuse_library(wanted, library, "sees one", error);
 }
 
 horon_status_t horon_mpi_find(const char *file, const struct horon_mpi_library **library_out,

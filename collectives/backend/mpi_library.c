@@ -270,9 +270,11 @@ static horon_status_t open_and_find(const char *file, const char *launcher,
 {
     struct horon_mpi_library *library = &process.library;
     void *image = NULL;
+    const bool is_here = horon_mpi_is_here();
     horon_status_t status = horon_mpi_open(file, launcher, process.file, &image, error);
     if (status != HORON_OK)
         return status;
+    library->of_program = is_here;
     library->image = image;
     library->file = process.file;
     library->family = family_of(library->image);

@@ -108,9 +108,10 @@ struct horon_mpi_library {
     void *image;                /* of dlopen() */
     struct horon_mpi_calls mpi; /* all of them are there */
     horon_mpi_handle world, self, comm_null, errors_return;
-    bool began;     /* by horon, which ends it at the end of the process: nobody else makes calls */
-    int level;      /* HORON_MPI_SINGLE and so on */
-    int rank, size; /* in its world */
+    bool began; /* by horon, which ends it at the end of the process: nobody else makes calls */
+    bool of_program; /* which had it before horon looked for one */
+    int level;       /* HORON_MPI_SINGLE and so on */
+    int rank, size;  /* in its world */
 };
 
 /** Finds the library, once a process, and begins nothing. Under the lock of mpi_begin.c, which

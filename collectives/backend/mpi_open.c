@@ -32,6 +32,12 @@ static int see_image(struct dl_phdr_info *info, size_t bytes, void *path)
     return is_mpi;
 }
 
+bool horon_mpi_is_here(void)
+{
+    char path[HORON_MPI_FILE_BYTES];
+    return dl_iterate_phdr(see_image, path) != 0;
+}
+
 bool horon_mpi_says(const char *question)
 {
     char path[HORON_MPI_FILE_BYTES];

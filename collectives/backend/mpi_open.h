@@ -20,6 +20,9 @@ enum { HORON_MPI_FILE_BYTES = 256 };
 horon_status_t horon_mpi_open(const char *wanted, const char *launcher, char *file_out,
                               void **image_out, struct horon_error *error);
 
+/** Has the process one already? The program is linked with it, or has loaded it. Thread: any. */
+bool horon_mpi_is_here(void);
+
 /** Asks the one that the process has, if any, MPI_Initialized or MPI_Finalized, by the call's name;
  * loads none. Thread: any. */
 bool horon_mpi_says(const char *question);

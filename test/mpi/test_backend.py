@@ -170,12 +170,19 @@ def test_ranks_that_mpi_did_not_start_do_without():
     assert len(re.findall(told + "with .* or horonrun --mpi", err)) == 2, err
 
 
+PROGRAMS_OWN = (
+    r"started 2 ranks, but \S*libmpi\S* \(.*\), which the program uses, (sees one|is not its "
+    r"library): start them with its own mpirun, or have the program use the launcher's MPI"
+)
+
+
 def test_a_library_of_the_other_family_is_named():
     for launch, other in (launchers.mpirun, launchers.hydra), (launchers.hydra, launchers.mpirun):
         with launch(2, SUM_ONCE, "1009", **MPI, HORON_MPI_LIBRARY=FILES[other]) as job:
             status, out, err = job.end()
         assert status != 0, (out, err)
-        assert re.search(r"started 2 ranks, but libmpi.*start them with its own mpirun", err), err
+        told = r"started 2 ranks, but libmpi.*start them with its own mpirun, or name"
+        assert re.search(told, err), err
         # Each is alone in its world; but one that hears of the other may be in MPI_Init() still.
         hears = re.findall(r"^join: rank \d ", err, re.M)
         assert err.count("MPI_Finalize() is left out") <= len(hears) < 2, err
@@ -189,12 +196,21 @@ def test_a_communicator_of_the_other_family_is_refused():
                 status, out, err = job.end()
             job.assert_nothing_left()
             assert status != 0 and "sum" not in out, (out, err)
-            told = r"started 2 ranks, but \S*libmpi\S* \(.*\) sees one: start them with its own"
-            assert re.search(told, err), err
+            assert re.search(PROGRAMS_OWN, err), err
     with jobs.Job("-np", "2", BESIDE_MPI, FILES[launchers.mpirun], "twslf") as job:
         status, out, err = job.end()
     assert status != 0 and "sum" not in out, (out, err)
-    assert re.search(r"horonrun started 2 ranks, but \S*libmpi\S* \(Open MPI\) sees one", err), err
+    assert re.search(rf"horonrun {PROGRAMS_OWN}", err), err
+
+
+def test_a_program_whose_own_mpi_is_of_the_other_family_is_told_what_it_can_do():
+    """It could not follow a word to name another library: it has this one."""
+    for launch, other in (launchers.mpirun, launchers.hydra), (launchers.hydra, launchers.mpirun):
+        for steps in "jsl", "tjsl":
+            with launch(2, BESIDE_MPI, FILES[other], steps, **MPI) as job:
+                status, out, err = job.end()
+            assert status != 0 and "sum" not in out, (out, err)
+            assert re.search(PROGRAMS_OWN, err) and "HORON_MPI_LIBRARY" not in err, (steps, err)
 
 
 def test_a_communicator_of_one_rank_is_a_job_of_one():
