@@ -13,6 +13,7 @@ import re
 import sys
 import tempfile
 import time
+import types
 import xml.etree.ElementTree
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -51,6 +52,12 @@ def test_harness_sizes_are_powers_of_1024():
         assert f'"{wrong}" is no count' in refused(harness.parse_count, wrong)
     assert harness.format_size(65536) == "64 KiB"
     assert harness.format_size(1000) == "1000 B"
+
+
+def test_figures_that_take_root_say_so():
+    figures = script("figures")
+    figures.os = types.SimpleNamespace(geteuid=lambda: 1000)
+    assert refused(figures.figure_unused, None, None).endswith("it needs root")
 
 
 def test_harness_ratios_have_the_digits_that_count():
