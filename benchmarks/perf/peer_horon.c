@@ -360,13 +360,11 @@ int perf_peer_horon_open(const struct perf_options *options, struct perf_peer **
     peer->base.local_rank = horon_local_rank(peer->context);
     peer->base.local_size = horon_local_size(peer->context);
     horon_setting(peer->context, "GLOO_STORE", backend, sizeof backend);
-    if (backend[0] != '\0') {
-        snprintf(backend, sizeof backend, "gloo"); /* nothing else then */
-    } else {
-        horon_setting(peer->context, "BACKEND", backend, sizeof backend);
-    }
-    snprintf(peer->base.version, sizeof peer->base.version, "horon %s (%.32s)", horon_version(),
-             backend);
+    const bool among_gloo = backend[0] != '\0';
+    horon_setting(peer->context, "BACKEND", backend, sizeof backend);
+    /* what is asked for, another line says what carries each size */
+    snprintf(peer->base.version, sizeof peer->base.version, "horon %s, %s%.32s", horon_version(),
+             among_gloo ? "HORON_GLOO_STORE" : "HORON_BACKEND=", among_gloo ? "" : backend);
     *peer_out = &peer->base;
     return 0;
 }

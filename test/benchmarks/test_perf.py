@@ -228,8 +228,9 @@ def test_perf_mpi_peer_runs_under_mpirun():
 
 def test_perf_backend_is_told():
     alone = subprocess.run([PERF, "allreduce", *QUICK], capture_output=True, text=True, timeout=60)
-    assert "(native)" in alone.stdout, alone
-    assert "(mpi,native)" in under_mpirun("allreduce", "--backend", "mpi,native")
+    assert ", HORON_BACKEND=native, 1 ranks" in alone.stdout, alone
+    both = under_mpirun("allreduce", "--backend", "mpi,native")
+    assert ", HORON_BACKEND=mpi,native, 2 ranks" in both, both
     for words, told in (
         (("--backend", "mpi", "--peer", "mpi"), "--backend"),
         (("--polled",), "--polled"),
