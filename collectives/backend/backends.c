@@ -48,16 +48,15 @@ void horon_backends_name(const struct horon_backends *backends, char *text, size
     name(backends->tables, backends->count, ",", text, text_bytes);
 }
 
-static horon_status_t refuse_order(const struct horon_backend *const *tables, size_t count,
-                                   const char *word, size_t bytes, struct horon_error *error)
+static horon_status_t refuse_unknown(const struct horon_backend *const *tables, size_t count,
+                                     const char *word, size_t bytes, struct horon_error *error)
 {
     char known[128];
     name(tables, count, ", ", known, sizeof known);
-    return horon_error_set(
-        error, HORON_ERR_CONFIG,
-        "HORON_BACKEND names \"%.*s\", which is no backend here, or is named "
-        "twice: there are %s (gloo with HORON_GLOO_STORE, and nothing else then)",
-        (int)bytes, word, known);
+    return horon_error_set(error, HORON_ERR_CONFIG,
+                           "HORON_BACKEND names \"%.*s\", which is no backend here: there are %s "
+                           "(gloo with HORON_GLOO_STORE, and nothing else then)",
+                           (int)bytes, word, known);
 }
 
 const char *horon_backends_order_among_gloo(const char *setting)
@@ -75,8 +74,11 @@ horon_status_t horon_backends_order(struct horon_backends *backends,
     for (const char *word = order; word; word = strchr(word, ',') ? strchr(word, ',') + 1 : NULL) {
         const size_t bytes = strcspn(word, ",");
         const struct horon_backend *backend = find(tables, count, word, bytes);
-        if (!backend || is_there(backends, backend))
-            return refuse_order(tables, count, word, bytes, error);
+        if (!backend)
+            return refuse_unknown(tables, count, word, bytes, error);
+        if (is_there(backends, backend))
+            return horon_error_set(error, HORON_ERR_CONFIG, "HORON_BACKEND names \"%s\" twice",
+                                   backend->name);
         add(backends, backend);
     }
     for (size_t i = 0; i < count; i++) {

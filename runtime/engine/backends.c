@@ -5,6 +5,8 @@
  */
 #include "engine/backends.h"
 
+#include "engine/backend_names.h"
+
 struct horon_backend_settings horon_engine_backend_settings(const struct horon_config *config,
                                                             const struct horon_launcher *launcher,
                                                             int size)
@@ -17,6 +19,24 @@ struct horon_backend_settings horon_engine_backend_settings(const struct horon_c
         .launched = size,
         .gloo_native = config->gloo_native != 0,
     };
+}
+
+horon_status_t horon_engine_order_backends(const struct horon_config *config,
+                                           struct horon_backends *backends,
+                                           struct horon_error *error)
+{
+    const bool gloo = config->gloo_store[0];
+    const char *setting = config->backend;
+    return horon_backends_order(backends, gloo ? horon_backends_among_gloo : horon_backends,
+                                gloo ? 1 : horon_backend_count,
+                                gloo ? horon_backends_order_among_gloo(setting) : setting, error);
+}
+
+horon_status_t horon_engine_check_names(const struct horon_config *config,
+                                        struct horon_error *error)
+{
+    struct horon_backends ignored;
+    return horon_engine_order_backends(config, &ignored, error);
 }
 
 horon_status_t horon_engine_open_backends(struct horon_engine *engine, struct horon_error *error)

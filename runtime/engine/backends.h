@@ -11,6 +11,12 @@ struct horon_backend_settings horon_engine_backend_settings(const struct horon_c
                                                             const struct horon_launcher *launcher,
                                                             int size);
 
+/** Those that @p config wants, in their order; none is opened. @return as horon_backends_order().
+ * Thread: any. */
+horon_status_t horon_engine_order_backends(const struct horon_config *config,
+                                           struct horon_backends *backends,
+                                           struct horon_error *error);
+
 /** Opens those that the engine's options name. @return as horon_backends_open() */
 horon_status_t horon_engine_open_backends(struct horon_engine *engine, struct horon_error *error);
 

@@ -371,6 +371,13 @@ def test_wrong_variables_are_named():
     status, _, err = jobs.run("-np", "1", "true", env={"HORON_FUSION_BYTES": "many"})
     assert status == 2
     assert "HORON_FUSION_BYTES=many" in err
+    for names, wanted in (
+        ("native,foo", 'names "foo", which is no backend here: there are native, mpi'),
+        ("mpi,mpi", 'names "mpi" twice'),
+    ):
+        status, _, err = jobs.run("-np", "2", "true", env={"HORON_BACKEND": names})
+        assert status == 2 and err.startswith(f"horonrun: HORON_BACKEND {wanted}"), err
+        assert err.count("HORON_BACKEND") == 1, err
     status, _, err = jobs.run("-np", "1", "true", env={"HORON_FUSION_BYTE": "1m"})
     assert status == 0
     assert "warning: HORON_FUSION_BYTE is set but means nothing" in err

@@ -7,6 +7,7 @@
 #include "agent.h"
 #include "build.h"
 #include "config.h"
+#include "engine/backend_names.h"
 #include "environment.h"
 #include "job.h"
 #include "key.h"
@@ -227,6 +228,8 @@ static int prepare_and_run(const struct horonrun_options *options, char **argv)
         status = horon_error_set(&error, HORON_ERR_CONFIG, "what is to be run? (--help)");
     if (status == HORON_OK)
         status = horon_config_load(&config, (const char *const *)options->settings, NULL, &error);
+    if (status == HORON_OK) /* no row's type knows which there are */
+        status = horon_engine_check_names(&config, &error);
     horonrun_key_leave_environment();
     if (status == HORON_OK)
         status = find_hosts(options, &hosts, &error);

@@ -8,6 +8,7 @@
 
 #include "backend/backends.h"
 #include "config.h"
+#include "engine/backends.h"
 #include "found.h"
 #include "machine.h"
 
@@ -27,18 +28,6 @@ static horon_status_t load(struct horon_config *config, const char *name, struct
 {
     enum horon_config_origin origin;
     return horon_config_load_row(config, horon_config_find(name, strlen(name)), &origin, error);
-}
-
-/* Among Gloo's ranks there is one. */
-static bool order(const struct horon_config *config, struct horon_backends *backends,
-                  struct horon_error *error)
-{
-    const bool gloo = config->gloo_store[0];
-    const char *setting = config->backend;
-    return horon_backends_order(backends, gloo ? horon_backends_among_gloo : horon_backends,
-                                gloo ? 1 : horon_backend_count,
-                                gloo ? horon_backends_order_among_gloo(setting) : setting,
-                                error) == HORON_OK;
 }
 
 /* One line more if what is in order goes elsewhere. */
@@ -61,7 +50,8 @@ void horon_info_print_carriers(FILE *to)
     struct horon_error error = {0};
     if (load(&config, "BACKEND", &error) != HORON_OK ||
         load(&config, "DETERMINISTIC", &error) != HORON_OK ||
-        load(&config, "GLOO_STORE", &error) != HORON_OK || !order(&config, &backends, &error)) {
+        load(&config, "GLOO_STORE", &error) != HORON_OK ||
+        horon_engine_order_backends(&config, &backends, &error) != HORON_OK) {
         horon_info_row(to, "host memory", "%s", error.text);
         return;
     }
