@@ -96,6 +96,15 @@ def test_a_named_rank_that_lives_on_is_not_awaited_for_ever():
     assert own[0].startswith("horonrun: rank 0 on "), err
 
 
+def test_a_rank_that_does_not_join_is_named():
+    """The others exit, and say so; it is there, and does something else."""
+    roles = "1) tail -f /dev/null;; *) HORON_START_TIMEOUT=1s; export HORON_START_TIMEOUT; sums;;"
+    status, err, own = play(roles, 3)
+    assert status == 1, err
+    told = r"horonrun: rank 1 on \S+ \(process \d+\), which it names, still runs: "
+    assert sum(bool(re.match(told, line)) for line in own) == 1, err
+
+
 def test_a_named_rank_that_ended_well_is_told():
     status, err, _ = play("0) sums -1 2> /dev/null; ended 1; exit 3;; 1) note 1; sums 3;;", 2)
     assert status == 3, err

@@ -31,7 +31,7 @@ struct job_rank {
     enum job_rank_state state;
     int pid;                     /* 0: not told */
     int wait_status;             /* set when it has exited */
-    const struct job_host *host; /* set when it has exited or dumps, as is: */
+    const struct job_host *host; /* set when it runs, at last when it has exited or dumps, as is: */
     int names;                   /* the rank that it says has made it fail; -1: none */
     int failed_as;               /* 1: the first to fail, 2...; 0: it has not */
     bool is_named;               /* by another that failed; failed_as is set then */

@@ -59,6 +59,7 @@ void job_rank_started(struct job *job, struct job_host *host, int rank, int pid)
     if (job->ranks[rank].pid || pid <= 0)
         return; /* no agent of ours says that, or says it twice */
     job->ranks[rank].pid = pid;
+    job->ranks[rank].host = host;
     if (job->ranks[rank].state == RANK_UNHEARD)
         move(&job->ranks[rank], RANK_RUNS);
     job->started++;
@@ -157,16 +158,22 @@ static void report_others(struct job *job, const struct job_rank *cause)
         horonrun_output_say(job->output, "and %d more", more);
 }
 
-/* Nobody fails by ending with 0, but others may have needed it: then the one that is reported names
- * it as what it missed. */
-static void report_ended_well(struct job *job, const struct job_rank *cause)
+/* Nobody fails by ending with 0, nor by going on, but others may have needed it: then the one that
+ * is reported names it as what it missed. */
+static void report_named(struct job *job, const struct job_rank *cause)
 {
-    const struct job_rank *ended = find_named(job, cause);
-    if (ended && ended->state == RANK_EXITED && ended->wait_status == 0)
+    const struct job_rank *named = find_named(job, cause);
+    const int number = named ? (int)(named - job->ranks) : -1;
+    if (named && named->state == RANK_EXITED && named->wait_status == 0)
         horonrun_output_say(job->output,
                             "rank %d on %s, which it names, had ended with status 0: that is "
                             "probably the cause",
-                            (int)(ended - job->ranks), ended->host->name);
+                            number, named->host->name);
+    else if (named && named->state == RANK_RUNS)
+        horonrun_output_say(job->output,
+                            "rank %d on %s (process %d), which it names, still runs: what that "
+                            "one does instead is probably the cause",
+                            number, named->host->name, named->pid);
 }
 
 /* Ends the job because of this rank, and reports it. */
@@ -191,7 +198,7 @@ static void accuse(struct job *job, const struct job_rank *rank)
                                          "memory runs out (dmesg tells)");
     if (!job->setup->mpi)
         horonrun_output_repeat_last(job->output, number);
-    report_ended_well(job, rank);
+    report_named(job, rank);
     report_others(job, rank);
     int others = job->setup->size - job->exited - (rank->state != RANK_EXITED);
     if (others > 0)
