@@ -76,13 +76,19 @@ static bool open_image(const char *file, char *file_out, void **image_out, struc
 }
 
 /* Those of the launcher's family first. */
+const char *horon_mpi_usual(const char *launcher, size_t number)
+{
+    const size_t first = launcher && strcmp(launcher, "PMI") == 0 ? 1 : 0;
+    return number < USUAL_FILES ? usual_files[(first + number) % USUAL_FILES] : NULL;
+}
+
 static horon_status_t open_usual(const char *launcher, char *file_out, void **image_out,
                                  struct horon_error *error)
 {
-    const size_t first = launcher && strcmp(launcher, "PMI") == 0 ? 1 : 0;
     struct horon_error why;
-    for (size_t i = 0; i < USUAL_FILES; i++)
-        if (open_image(usual_files[(first + i) % USUAL_FILES], file_out, image_out, &why))
+    const char *file;
+    for (size_t i = 0; (file = horon_mpi_usual(launcher, i)); i++)
+        if (open_image(file, file_out, image_out, &why))
             return HORON_OK;
     return horon_error_set(error, HORON_ERR_UNSUPPORTED,
                            "no MPI library is here: neither libmpi.so.40 of Open MPI, nor "

@@ -6,6 +6,7 @@
 #include "status.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 
 enum { HORON_MPI_FILE_BYTES = 256 };
 
@@ -19,6 +20,10 @@ enum { HORON_MPI_FILE_BYTES = 256 };
  */
 horon_status_t horon_mpi_open(const char *wanted, const char *launcher, char *file_out,
                               void **image_out, struct horon_error *error);
+
+/** The name of a library that is looked for where the process has none and none is wanted: the
+ * @p number-th, from 0, of a process of that launcher. Static. @return NULL: there are no more */
+const char *horon_mpi_usual(const char *launcher, size_t number);
 
 /** Has the process one already? The program is linked with it, or has loaded it. Thread: any. */
 bool horon_mpi_is_here(void);

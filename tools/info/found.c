@@ -6,6 +6,7 @@
  */
 #include "found.h"
 
+#include "backend/mpi_open.h"
 #include "config.h"
 
 #include <dlfcn.h>
@@ -24,6 +25,7 @@
 #include <unistd.h>
 
 #define PATIENCE_MS 10000
+#define MPI_NAMES_MAX 8 /* of horon_mpi_usual() */
 
 /* Appends to the answer being made, cut to fit. */
 static void add(struct horon_found *found, const char *format, ...)
@@ -205,27 +207,49 @@ static const char *chosen_mpi(struct horon_config *config)
                : NULL;
 }
 
+/* Of several here, by the launcher: which one is the first that can be loaded? */
+static void add_choice(struct horon_found *found, const bool *loads)
+{
+    const char *const launchers[] = {NULL, "PMI"};
+    const char *first[2] = {NULL, NULL};
+    for (int i = 0; i < 2; i++) {
+        const char *name;
+        for (size_t at = 0; !first[i] && (name = horon_mpi_usual(launchers[i], at)); at++) {
+            size_t number = 0; /* of the same name, among what was asked */
+            while (strcmp(horon_mpi_usual(NULL, number), name) != 0)
+                number++;
+            first[i] = loads[number] ? name : NULL;
+        }
+    }
+    add(found, "; a rank uses its program's own, else %s", first[0]);
+    if (strcmp(first[0], first[1]) != 0)
+        add(found, ", or %s below MPICH's mpiexec", first[1]);
+}
+
+/* Those that a rank would open. */
 static void find_mpi(struct horon_found *found)
 {
-    /* Those that a rank would open. */
-    static const char *const names[] = {"libmpi.so.40", "libmpich.so.12", "libmpi.so.12",
-                                        "libmpi_abi.so.1", "libmpi_abi.so.0"};
-    *found = (struct horon_found){0};
+    bool loads[MPI_NAMES_MAX] = {false};
     struct horon_found one;
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        ask_in_child(&one, ask_mpi, names[i]);
-        if (!one.yes)
-            continue;
-        if (strstr(found->text, one.text))
-            continue; /* another name of the same library */
+    int several = 0;
+    const char *name;
+    *found = (struct horon_found){0};
+    for (size_t i = 0; i < MPI_NAMES_MAX && (name = horon_mpi_usual(NULL, i)); i++) {
+        ask_in_child(&one, ask_mpi, name);
+        loads[i] = one.yes;
+        if (!one.yes || strstr(found->text, one.text))
+            continue; /* or it is another name of the same library */
         add(found, "%s%s", found->yes ? "; " : "", one.text);
         found->yes = true;
+        several++;
     }
+    if (several > 1)
+        add_choice(found, loads);
     if (found->yes)
         return;
     add(found, "none of");
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        add(found, " %s", names[i]);
+    for (size_t i = 0; (name = horon_mpi_usual(NULL, i)); i++)
+        add(found, " %s", name);
     add(found, " can be loaded");
 }
 
