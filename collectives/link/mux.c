@@ -48,6 +48,7 @@ horon_status_t horon_mux_create(struct horon_link *link, const struct horon_mux_
         return HORON_ERR_MEMORY;
     }
     mux->link = link;
+    mux->in_memory = link->ops->descriptor(link) < 0;
     mux->options = *options;
     if (mux->options.eager_total_bytes > UINT32_MAX)
         mux->options.eager_total_bytes = UINT32_MAX; /* as wide as returned_bytes of a frame */

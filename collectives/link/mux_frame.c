@@ -13,12 +13,43 @@
 #include <inttypes.h>
 
 #define FRAME_MAGIC 0x6f48u
+/* The type, on the wire, of a frame of data that announces; beside those of enum horon_mux_type. */
+#define SHORT_TYPE 8u
+#define TYPE_AT 2
+#define ANNOUNCES (HORON_MUX_FLAG_EAGER | HORON_MUX_FLAG_ANNOUNCES)
 
 static_assert(HORON_MUX_BODY_BYTES_MAX <= UINT32_MAX, "body_bytes has 4 bytes");
+static_assert(SHORT_TYPE > HORON_MUX_TAKEN, "a type of its own");
 
-void horon_mux_frame_encode(const struct horon_mux_frame *frame,
-                            uint8_t header[HORON_MUX_HEADER_BYTES])
+size_t horon_mux_frame_header_bytes(const uint8_t *bytes)
 {
+    return bytes[TYPE_AT] == SHORT_TYPE ? HORON_MUX_SHORT_HEADER_BYTES : HORON_MUX_HEADER_BYTES;
+}
+
+/* By words: what is copied by words next is then not in parts. */
+static size_t encode_short(const struct horon_mux_frame *frame,
+                           uint8_t header[HORON_MUX_HEADER_BYTES])
+{
+    struct horon_writer out = horon_writer_over(header, HORON_MUX_SHORT_HEADER_BYTES);
+    assert(frame->type == HORON_MUX_DATA && frame->flags == ANNOUNCES);
+    assert(frame->tag <= HORON_MUX_SHORT_TAG_MAX);
+    assert(frame->bytes == frame->body_bytes && frame->offset == 0);
+    horon_write_u64(&out, FRAME_MAGIC | SHORT_TYPE << 8 * TYPE_AT | frame->tag << 24 |
+                              (uint64_t)frame->generation << 32);
+    horon_write_u64(&out, frame->body_bytes | (uint64_t)frame->channel << 32);
+    horon_write_u64(&out, frame->sequence);
+    horon_write_u64(&out, frame->check);
+    horon_write_u64(&out, frame->returned_bytes | (uint64_t)frame->returned_transfers << 32);
+    assert(out.ok);
+    assert(out.used == HORON_MUX_SHORT_HEADER_BYTES);
+    return out.used;
+}
+
+size_t horon_mux_frame_encode(const struct horon_mux_frame *frame,
+                              uint8_t header[HORON_MUX_HEADER_BYTES])
+{
+    if (frame->flags & HORON_MUX_FLAG_ANNOUNCES)
+        return encode_short(frame, header);
     struct horon_writer out = horon_writer_over(header, HORON_MUX_HEADER_BYTES);
     horon_write_u16(&out, FRAME_MAGIC);
     horon_write_u8(&out, frame->type);
@@ -35,6 +66,7 @@ void horon_mux_frame_encode(const struct horon_mux_frame *frame,
     horon_write_u32(&out, frame->returned_transfers);
     assert(out.ok);
     assert(out.used == HORON_MUX_HEADER_BYTES);
+    return out.used;
 }
 
 void horon_mux_loan_encode(const struct horon_mux_loan *loan, uint8_t body[HORON_MUX_LOAN_BYTES])
@@ -58,8 +90,26 @@ struct horon_mux_loan horon_mux_loan_decode(const uint8_t body[HORON_MUX_LOAN_BY
     return loan;
 }
 
-static void frame_read(struct horon_reader *in, struct horon_mux_frame *frame)
+static void read_short(struct horon_reader *in, struct horon_mux_frame *frame)
 {
+    *frame = (struct horon_mux_frame){.type = HORON_MUX_DATA, .flags = ANNOUNCES};
+    const uint64_t first = horon_read_u64(in);
+    frame->tag = (uint8_t)(first >> 24);
+    frame->generation = (uint32_t)(first >> 32);
+    const uint64_t second = horon_read_u64(in);
+    frame->bytes = frame->body_bytes = (uint32_t)second;
+    frame->channel = (uint32_t)(second >> 32);
+    frame->sequence = horon_read_u64(in);
+    frame->check = horon_read_u64(in);
+    const uint64_t last = horon_read_u64(in);
+    frame->returned_bytes = (uint32_t)last;
+    frame->returned_transfers = (uint32_t)(last >> 32);
+    assert(horon_reader_finished(in));
+}
+
+static void read_long(struct horon_reader *in, struct horon_mux_frame *frame)
+{
+    (void)horon_read_u16(in); /* the magic */
     frame->type = horon_read_u8(in);
     frame->flags = horon_read_u8(in);
     frame->generation = horon_read_u32(in);
@@ -78,12 +128,8 @@ static void frame_read(struct horon_reader *in, struct horon_mux_frame *frame)
 /* NULL, or what is wrong with a piece of a transfer. */
 static const char *data_fault(const struct horon_mux_frame *frame)
 {
-    const uint32_t announces = HORON_MUX_FLAG_EAGER | HORON_MUX_FLAG_ANNOUNCES;
-    if (frame->flags & ~announces)
+    if (frame->flags & ~ANNOUNCES)
         return "unknown flags";
-    if ((frame->flags & HORON_MUX_FLAG_ANNOUNCES) &&
-        (frame->flags != announces || frame->body_bytes != frame->bytes))
-        return "an announcement of another form";
     if (frame->body_bytes > HORON_MUX_BODY_BYTES_MAX)
         return "too long a piece of data";
     if (frame->offset > frame->bytes)
@@ -119,23 +165,29 @@ static const char *frame_fault(const struct horon_mux_frame *frame, size_t contr
     return "a frame of unknown type";
 }
 
-horon_status_t horon_mux_frame_decode(const uint8_t header[HORON_MUX_HEADER_BYTES],
+horon_status_t horon_mux_frame_decode(const uint8_t *header,
                                       const struct horon_mux_frame_limits *limits,
                                       struct horon_mux_frame *frame_out, struct horon_error *error)
 {
-    struct horon_reader in = horon_reader_over(header, HORON_MUX_HEADER_BYTES);
-    struct horon_mux_frame frame = {0};
+    const size_t bytes = horon_mux_frame_header_bytes(header);
+    struct horon_reader in = horon_reader_over(header, bytes);
+    struct horon_mux_frame frame;
     assert(limits->peer_name);
     assert(limits->control_bytes_max > 0);
-    if (horon_read_u16(&in) != FRAME_MAGIC)
+    if ((header[0] | (uint32_t)header[1] << 8) != FRAME_MAGIC)
         return horon_error_set(error, HORON_ERR_PROTO, "%s sent bytes that are no frame",
                                limits->peer_name);
-    frame_read(&in, &frame);
+    if (bytes == HORON_MUX_SHORT_HEADER_BYTES)
+        read_short(&in, &frame);
+    else
+        read_long(&in, &frame);
     if (frame.generation != limits->generation)
         return horon_error_set(error, HORON_ERR_PROTO,
                                "%s sent a frame of generation %" PRIu32 ", this is %" PRIu32,
                                limits->peer_name, frame.generation, limits->generation);
     const char *fault = frame_fault(&frame, limits->control_bytes_max);
+    if (bytes == HORON_MUX_HEADER_BYTES && (frame.flags & HORON_MUX_FLAG_ANNOUNCES))
+        fault = "unknown flags"; /* which stand in no header of this length */
     if (fault)
         return horon_error_set(error, HORON_ERR_PROTO, "%s sent %s (type %u, %" PRIu32 " bytes)",
                                limits->peer_name, fault, (unsigned)frame.type, frame.body_bytes);

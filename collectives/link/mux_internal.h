@@ -83,6 +83,7 @@ struct horon_mux_rx {
 
 struct horon_mux {
     struct horon_link *link;
+    bool in_memory; /* the link is, so that nothing but a look tells what has come */
     struct horon_mux_options options;
     struct horon_error failure; /* status is not OK: the mux is dead */
     struct horon_mux_table table;

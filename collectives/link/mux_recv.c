@@ -472,7 +472,12 @@ static void body_from_staging(struct horon_mux_rx *rx)
 static horon_status_t next_header(struct horon_mux *mux, bool *found_out)
 {
     struct horon_mux_rx *rx = &mux->rx;
-    *found_out = rx->staged_end - rx->staged_begin >= HORON_MUX_HEADER_BYTES;
+    const size_t staged = rx->staged_end - rx->staged_begin;
+    const uint8_t *header = rx->staging + rx->staged_begin;
+    size_t bytes = HORON_MUX_SHORT_HEADER_BYTES;
+    if (staged >= bytes)
+        bytes = horon_mux_frame_header_bytes(header);
+    *found_out = staged >= bytes;
     if (!*found_out)
         return HORON_OK;
     const struct horon_mux_frame_limits limits = {
@@ -480,11 +485,10 @@ static horon_status_t next_header(struct horon_mux *mux, bool *found_out)
         .control_bytes_max = mux->options.control_bytes_max,
         .peer_name = mux->options.peer_name,
     };
-    horon_status_t status =
-        horon_mux_frame_decode(rx->staging + rx->staged_begin, &limits, &rx->frame, &mux->failure);
+    horon_status_t status = horon_mux_frame_decode(header, &limits, &rx->frame, &mux->failure);
     if (status)
         return status;
-    rx->staged_begin += HORON_MUX_HEADER_BYTES;
+    rx->staged_begin += bytes;
     rx->in_body = true;
     return begin_frame(mux);
 }

@@ -36,19 +36,24 @@ static uint32_t clip32(uint64_t value)
     return value < UINT32_MAX ? (uint32_t)value : UINT32_MAX;
 }
 
-/* Writes the header of a new frame into the burst; eager room goes back with it. */
-static void burst_header(struct horon_mux *mux, struct horon_mux_frame *frame)
+/* Fills in what every frame says; eager room goes back with it. */
+static void complete(struct horon_mux *mux, struct horon_mux_frame *frame)
 {
-    struct horon_mux_burst *burst = &mux->tx.burst;
     frame->generation = mux->options.generation;
     frame->returned_bytes = clip32(mux->rx.returned_bytes);
     frame->returned_transfers = clip32(mux->rx.returned_transfers);
     mux->rx.returned_bytes -= frame->returned_bytes;
     mux->rx.returned_transfers -= frame->returned_transfers;
+}
+
+/* Writes the header of a new frame into the burst. */
+static void burst_header(struct horon_mux *mux, struct horon_mux_frame *frame)
+{
+    struct horon_mux_burst *burst = &mux->tx.burst;
+    complete(mux, frame);
     assert(burst->frames < HORON_MUX_BURST_FRAMES);
     uint8_t *header = burst->headers[burst->frames++];
-    horon_mux_frame_encode(frame, header);
-    burst_add(burst, header, HORON_MUX_HEADER_BYTES, NULL, NULL);
+    burst_add(burst, header, horon_mux_frame_encode(frame, header), NULL, NULL);
 }
 
 static void burst_control(struct horon_mux *mux)
@@ -287,62 +292,68 @@ void horon_mux_tx_take_room(struct horon_mux *mux, struct horon_transfer *transf
 }
 
 /* Links that are asked by a system call take many frames with one, and so are left to progress. */
-static bool goes_now(const struct horon_mux *mux, size_t bytes)
+static bool goes_now(const struct horon_mux *mux, const struct horon_transfer *transfer)
 {
     const struct horon_mux_tx *tx = &mux->tx;
-    if (mux->failure.status || tx->broken.status || horon_mux_tx_wants(mux) ||
-        mux->link->ops->descriptor(mux->link) >= 0)
+    const size_t bytes = transfer->bytes;
+    if (mux->failure.status || tx->broken.status || horon_mux_tx_wants(mux) || !mux->in_memory ||
+        transfer->id.tag > HORON_MUX_SHORT_TAG_MAX)
         return false;
     return bytes <= mux->options.eager_bytes && bytes <= HORON_MUX_BODY_BYTES_MAX &&
            horon_mux_tx_has_room(mux, bytes);
 }
 
-/* A burst of this one alone. */
-static void burst_whole(struct horon_mux *mux, struct horon_transfer *transfer)
+/* The link took less than all of it: what is left is a burst of its own. */
+HORON_SELDOM static void burst_rest(struct horon_mux *mux, struct horon_transfer *transfer,
+                                    const struct iovec *frame, int count, size_t sent)
 {
     struct horon_mux_burst *burst = &mux->tx.burst;
-    struct horon_mux_frame frame = frame_about(transfer, HORON_MUX_DATA);
-    frame.flags = HORON_MUX_FLAG_EAGER | HORON_MUX_FLAG_ANNOUNCES;
-    frame.body_bytes = (uint32_t)transfer->bytes;
+    assert(count >= 1 && count <= 2);
+    horon_mux_insert_transfer(&mux->table, HORON_MUX_SENDS, transfer);
     burst_clear(burst);
-    burst_header(mux, &frame);
-    if (transfer->bytes)
-        burst_add(burst, transfer->data, transfer->bytes, NULL, NULL);
-    const int last = burst->count - 1;
-    burst->entry[last].transfer = transfer;
-    burst->entry[last].body = transfer->bytes > 0;
-    burst->entry[last].ends = true;
+    burst->frames = 1;
+    memcpy(burst->headers[0], frame[0].iov_base, frame[0].iov_len);
+    burst_add(burst, burst->headers[0], frame[0].iov_len, NULL, NULL);
+    if (count > 1)
+        burst_add(burst, frame[1].iov_base, frame[1].iov_len, NULL, NULL);
+    burst->entry[count - 1].transfer = transfer;
+    burst->entry[count - 1].body = count > 1;
+    burst->entry[count - 1].ends = true;
+    burst_advance(mux, sent);
 }
 
+/* Nearly always the link takes all at once, and neither a burst nor the table ever has it. */
 bool horon_mux_send_now(struct horon_mux *mux, struct horon_transfer *transfer)
 {
     struct horon_mux_tx *tx = &mux->tx;
-    struct horon_mux_burst *burst = &tx->burst;
-    const size_t bytes = transfer->bytes, all = HORON_MUX_HEADER_BYTES + bytes;
+    const size_t bytes = transfer->bytes;
+    uint8_t header[HORON_MUX_HEADER_BYTES];
     size_t sent = 0;
     HORON_ASSERT_OWNER(mux->options.owner);
-    if (!goes_now(mux, bytes))
+    if (!goes_now(mux, transfer))
         return false;
-    transfer->done = false;
     transfer->status = HORON_OK;
     transfer->state = 0;
     transfer->moved_bytes = transfer->limit_bytes = bytes;
     horon_mux_tx_take_room(mux, transfer);
-    burst_whole(mux, transfer);
+    struct horon_mux_frame frame = frame_about(transfer, HORON_MUX_DATA);
+    frame.flags = HORON_MUX_FLAG_EAGER | HORON_MUX_FLAG_ANNOUNCES;
+    frame.body_bytes = (uint32_t)bytes;
+    complete(mux, &frame);
+    const size_t header_bytes = horon_mux_frame_encode(&frame, header);
+    const struct iovec vector[2] = {{header, header_bytes}, {transfer->data, bytes}};
+    const int count = bytes > 0 ? 2 : 1;
     const horon_status_t status =
-        mux->link->ops->send(mux->link, burst->vector, burst->count, &sent, &tx->broken);
-    tx->full = status == HORON_AGAIN || sent < all;
-    if (sent == all) { /* nearly always; the table never has it */
+        mux->link->ops->send(mux->link, vector, count, &sent, &tx->broken);
+    transfer->done = sent == header_bytes + bytes;
+    tx->full = !transfer->done;
+    if (transfer->done) {
         tx->sent_bytes += bytes;
-        burst->at = burst->count;
-        transfer->done = true;
         return true;
     }
-    horon_mux_insert_transfer(&mux->table, HORON_MUX_SENDS, transfer);
+    burst_rest(mux, transfer, vector, count, sent);
     if (status < 0)
         tx->broken.status = status; /* as the next progress says */
-    if (status == HORON_OK)
-        burst_advance(mux, sent);
     return true;
 }
 

@@ -244,7 +244,7 @@ static void say_frame(struct fuzz *fuzz, struct script *script)
     const uint8_t kind = next_byte(script), sizes = next_byte(script), odd = next_byte(script);
     struct horon_mux_frame frame = {
         .type = (uint8_t)(1 + (kind & 7) % (fuzz->link->base.lends ? 7 : 5)),
-        .flags = (uint8_t)(kind >> 7 | (kind & 64 ? HORON_MUX_FLAG_ANNOUNCES : 0)),
+        .flags = kind >> 7,
         .generation = 1,
         .channel = id.channel,
         .sequence = id.sequence,
@@ -259,14 +259,20 @@ static void say_frame(struct fuzz *fuzz, struct script *script)
         frame.body_bytes = (uint32_t)some_size(sizes >> 4) % 2048;
     if (odd & 32)
         frame.offset = some_size(odd >> 6);
-    if (kind & 64 && !(odd & 16)) /* of the right form */
+    if (frame.type == HORON_MUX_DATA && kind & 64) {
+        frame.flags = HORON_MUX_FLAG_EAGER | HORON_MUX_FLAG_ANNOUNCES;
         frame.bytes = frame.body_bytes;
+        frame.offset = 0;
+        frame.tag &= HORON_MUX_SHORT_TAG_MAX;
+    }
     if (frame.type == HORON_MUX_LOAN && !(odd & 16))
         frame.body_bytes = HORON_MUX_LOAN_BYTES;
-    horon_mux_frame_encode(&frame, frame_bytes);
-    memset(frame_bytes + HORON_MUX_HEADER_BYTES, frame.type == HORON_MUX_LOAN ? odd & 1 : kind,
+    const size_t header_bytes = horon_mux_frame_encode(&frame, frame_bytes);
+    if (header_bytes == HORON_MUX_HEADER_BYTES && kind & 64)
+        frame_bytes[3] |= HORON_MUX_FLAG_ANNOUNCES; /* which stands in no header of this length */
+    memset(frame_bytes + header_bytes, frame.type == HORON_MUX_LOAN ? odd & 1 : kind,
            frame.body_bytes);
-    peer_says(fuzz, frame_bytes, HORON_MUX_HEADER_BYTES + frame.body_bytes);
+    peer_says(fuzz, frame_bytes, header_bytes + frame.body_bytes);
     if (!(odd & 1)) /* else it stays in the link for a while */
         let_progress(fuzz, 100);
 }

@@ -136,16 +136,18 @@ static void say_script(struct pipe *pipe, struct script *script)
     say_control(pipe, body, 1 + bytes);
 }
 
-/* Another value in one field of the header. */
+/* Another value in one field of the header, which stays as long as it is: that of a frame that
+ * announces has no room for more. */
 static void change_field(struct horon_mux_frame *frame, uint8_t which, uint8_t value)
 {
     const uint64_t wide = value & 64 ? (uint64_t)(int64_t)(int8_t)value : value & 63;
-    switch (which % 9) {
+    const bool announces = frame->flags & HORON_MUX_FLAG_ANNOUNCES;
+    switch (announces ? 2 + which % 6 : which % 9) {
     case 0:
         frame->type = value % 7;
         break;
     case 1:
-        frame->flags = value & 3;
+        frame->flags = value & HORON_MUX_FLAG_EAGER;
         break;
     case 2:
         frame->channel = (uint32_t)wide;
@@ -154,15 +156,16 @@ static void change_field(struct horon_mux_frame *frame, uint8_t which, uint8_t v
         frame->sequence += wide;
         break;
     case 4:
-        frame->tag ^= wide << (value & 128 ? 32 : 0);
+        frame->tag ^= announces ? value : wide << (value & 128 ? 32 : 0);
         break;
     case 5:
         frame->check ^= wide;
         break;
-    case 6:
-        frame->bytes += wide;
-        break;
     case 7:
+        if (!announces)
+            frame->bytes += wide;
+        break;
+    case 8:
         frame->offset += wide;
         break;
     default:
@@ -222,6 +225,7 @@ static void lie(struct fuzz *fuzz, struct pipe *pipe, uint8_t *bytes, size_t byt
                 struct horon_mux_frame *frame)
 {
     struct script *script = &fuzz->script;
+    const size_t header_bytes = horon_mux_frame_header_bytes(bytes);
     const uint8_t what = next_byte(script);
     switch (what & 15) {
     case 1:
@@ -233,16 +237,17 @@ static void lie(struct fuzz *fuzz, struct pipe *pipe, uint8_t *bytes, size_t byt
         bytes[(size_t)(next_byte(script) * 131u) % byte_count] ^= next_byte(script);
         break;
     case 4: /* a byte of the body, near its beginning */
-        if (byte_count > HORON_MUX_HEADER_BYTES) {
-            const size_t body_bytes = byte_count - HORON_MUX_HEADER_BYTES;
-            const size_t at = next_byte(script) % body_bytes;
-            bytes[HORON_MUX_HEADER_BYTES + at] = next_byte(script);
+        if (byte_count > header_bytes) {
+            const size_t at = next_byte(script) % (byte_count - header_bytes);
+            bytes[header_bytes + at] = next_byte(script);
         }
         break;
     case 5: /* cut in a way that the framing survives */
         frame->body_bytes = next_byte(script) % (frame->body_bytes + 1);
+        if (frame->flags & HORON_MUX_FLAG_ANNOUNCES)
+            frame->bytes = frame->body_bytes;
         horon_mux_frame_encode(frame, bytes);
-        byte_count = HORON_MUX_HEADER_BYTES + frame->body_bytes;
+        byte_count = header_bytes + frame->body_bytes;
         break;
     case 6:
         say_abort(pipe, script, what >> 4 & 3);
@@ -287,12 +292,15 @@ static void carry_frames(struct fuzz *fuzz, struct pipe *pipe, bool lies)
     const struct horon_mux_frame_limits limits = {.control_bytes_max = HORON_CONTROL_BYTES_MAX,
                                                   .peer_name = "the liar"};
     size_t used = 0;
-    while (!pipe->ended && pipe->in_bytes - used >= HORON_MUX_HEADER_BYTES) {
+    while (!pipe->ended && pipe->in_bytes - used >= HORON_MUX_SHORT_HEADER_BYTES) {
         struct horon_mux_frame frame;
         struct horon_error error;
         uint8_t *bytes = pipe->in + used;
+        const size_t header_bytes = horon_mux_frame_header_bytes(bytes);
+        if (pipe->in_bytes - used < header_bytes)
+            break;
         assert(horon_mux_frame_decode(bytes, &limits, &frame, &error) == HORON_OK);
-        const size_t byte_count = HORON_MUX_HEADER_BYTES + frame.body_bytes;
+        const size_t byte_count = header_bytes + frame.body_bytes;
         assert(byte_count <= FRAME_BYTES_MAX / 2);
         if (pipe->in_bytes - used < byte_count || pipe->out_bytes > FRAME_BYTES_MAX / 4)
             break;

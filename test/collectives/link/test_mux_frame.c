@@ -28,6 +28,17 @@ static struct horon_mux_frame data_frame(void)
     };
 }
 
+/* All of its transfer. */
+static struct horon_mux_frame announcing_frame(void)
+{
+    struct horon_mux_frame frame = data_frame();
+    frame.flags = HORON_MUX_FLAG_EAGER | HORON_MUX_FLAG_ANNOUNCES;
+    frame.tag = 0x5b;
+    frame.bytes = frame.body_bytes;
+    frame.offset = 0;
+    return frame;
+}
+
 static horon_status_t decode(const struct horon_mux_frame *frame, struct horon_mux_frame *out,
                              struct horon_error *error)
 {
@@ -36,36 +47,46 @@ static horon_status_t decode(const struct horon_mux_frame *frame, struct horon_m
     return horon_mux_frame_decode(header, &limits, out, error);
 }
 
-static void refused(struct horon_mux_frame frame, const char *why)
+static void header_refused(const uint8_t *header, const char *why)
 {
     struct horon_mux_frame out = {0};
     struct horon_error error = {0};
-    assert_int_equal(decode(&frame, &out, &error), HORON_ERR_PROTO);
+    assert_int_equal(horon_mux_frame_decode(header, &limits, &out, &error), HORON_ERR_PROTO);
     assert_non_null(strstr(error.text, "rank 3 (host-b)"));
     if (!strstr(error.text, why))
         fail_msg("expected \"%s\" in \"%s\"", why, error.text);
     assert_int_equal(out.type, 0); /* set on success only */
 }
 
+static void refused(struct horon_mux_frame frame, const char *why)
+{
+    uint8_t header[HORON_MUX_HEADER_BYTES];
+    horon_mux_frame_encode(&frame, header);
+    header_refused(header, why);
+}
+
 static void test_mux_frame_encoded_is_decoded_to_the_same(void **state)
 {
     (void)state;
-    const struct horon_mux_frame frame = data_frame();
-    struct horon_mux_frame out;
-    memset(&out, 0, sizeof out);
-    assert_int_equal(decode(&frame, &out, NULL), HORON_OK);
-    assert_int_equal(out.type, frame.type);
-    assert_int_equal(out.flags, frame.flags);
-    assert_int_equal(out.generation, frame.generation);
-    assert_int_equal(out.body_bytes, frame.body_bytes);
-    assert_int_equal(out.channel, frame.channel);
-    assert_int_equal(out.sequence, frame.sequence);
-    assert_int_equal(out.tag, frame.tag);
-    assert_int_equal(out.check, frame.check);
-    assert_int_equal(out.bytes, frame.bytes);
-    assert_int_equal(out.offset, frame.offset);
-    assert_int_equal(out.returned_bytes, frame.returned_bytes);
-    assert_int_equal(out.returned_transfers, frame.returned_transfers);
+    const struct horon_mux_frame frames[] = {data_frame(), announcing_frame()};
+    for (size_t i = 0; i < 2; i++) {
+        const struct horon_mux_frame frame = frames[i];
+        struct horon_mux_frame out;
+        memset(&out, 0, sizeof out);
+        assert_int_equal(decode(&frame, &out, NULL), HORON_OK);
+        assert_int_equal(out.type, frame.type);
+        assert_int_equal(out.flags, frame.flags);
+        assert_int_equal(out.generation, frame.generation);
+        assert_int_equal(out.body_bytes, frame.body_bytes);
+        assert_int_equal(out.channel, frame.channel);
+        assert_int_equal(out.sequence, frame.sequence);
+        assert_int_equal(out.tag, frame.tag);
+        assert_int_equal(out.check, frame.check);
+        assert_int_equal(out.bytes, frame.bytes);
+        assert_int_equal(out.offset, frame.offset);
+        assert_int_equal(out.returned_bytes, frame.returned_bytes);
+        assert_int_equal(out.returned_transfers, frame.returned_transfers);
+    }
 }
 
 static void test_mux_frame_has_the_layout_of_the_header_file(void **state)
@@ -73,7 +94,8 @@ static void test_mux_frame_has_the_layout_of_the_header_file(void **state)
     (void)state;
     const struct horon_mux_frame frame = data_frame();
     uint8_t header[HORON_MUX_HEADER_BYTES];
-    horon_mux_frame_encode(&frame, header);
+    assert_int_equal(horon_mux_frame_encode(&frame, header), sizeof header);
+    assert_int_equal(horon_mux_frame_header_bytes(header), sizeof header);
     static const uint8_t expected[HORON_MUX_HEADER_BYTES] = {
         0x48, 0x6f, 2,    1,    7,    0,    0,    0,    0x03, 0x02, 0x01, 0,    0x14,
         0x13, 0x12, 0x11, 0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21, 0x38, 0x37,
@@ -81,6 +103,36 @@ static void test_mux_frame_has_the_layout_of_the_header_file(void **state)
         0xf1, 0x48, 0x47, 0x46, 0x45, 0x44, 0x43, 0x42, 0x41, 0x48, 0x47, 0x46, 0x45,
         0x44, 0x43, 0x42, 0x01, 0x64, 0x63, 0x62, 0x61, 0x74, 0x73, 0x72, 0x71};
     assert_memory_equal(header, expected, sizeof expected);
+}
+
+static void test_mux_frame_that_announces_has_the_short_layout(void **state)
+{
+    (void)state;
+    const struct horon_mux_frame frame = announcing_frame();
+    uint8_t header[HORON_MUX_HEADER_BYTES];
+    static const uint8_t expected[HORON_MUX_SHORT_HEADER_BYTES] = {
+        0x48, 0x6f, 8,    0x5b, 7,    0,    0,    0,    0x03, 0x02, 0x01, 0,    0x14, 0x13,
+        0x12, 0x11, 0x28, 0x27, 0x26, 0x25, 0x24, 0x23, 0x22, 0x21, 0xf8, 0xf7, 0xf6, 0xf5,
+        0xf4, 0xf3, 0xf2, 0xf1, 0x64, 0x63, 0x62, 0x61, 0x74, 0x73, 0x72, 0x71};
+    assert_int_equal(horon_mux_frame_encode(&frame, header), sizeof expected);
+    assert_int_equal(horon_mux_frame_header_bytes(header), sizeof expected);
+    assert_memory_equal(header, expected, sizeof expected);
+}
+
+static void test_mux_frame_short_beyond_a_bound_is_refused(void **state)
+{
+    (void)state;
+    uint8_t header[HORON_MUX_HEADER_BYTES] = {0};
+    struct horon_mux_frame frame = announcing_frame();
+    frame.generation = 8;
+    refused(frame, "generation 8");
+    frame = announcing_frame();
+    frame.bytes = frame.body_bytes = (uint32_t)HORON_MUX_BODY_BYTES_MAX + 1;
+    refused(frame, "too long a piece of data");
+    frame = announcing_frame();
+    horon_mux_frame_encode(&frame, header);
+    header[1]++;
+    header_refused(header, "no frame");
 }
 
 static void test_mux_frame_without_magic_is_refused(void **state)
@@ -102,15 +154,17 @@ static void test_mux_frame_beyond_a_bound_is_refused(void **state)
     frame = data_frame();
     frame.type = 0;
     refused(frame, "unknown type");
-    frame.type = HORON_MUX_TAKEN + 1;
+    frame.type = HORON_MUX_TAKEN + 2; /* the next one is that of a short header */
     refused(frame, "unknown type");
     frame = data_frame();
     frame.flags = 4;
     refused(frame, "unknown flags");
-    for (uint8_t flags = 2; flags < 4; flags++) { /* not eager, or not whole */
+    for (uint8_t flags = 2; flags < 4; flags++) { /* one that announces has a short header */
+        uint8_t header[HORON_MUX_HEADER_BYTES];
         frame = data_frame();
-        frame.flags = flags;
-        refused(frame, "an announcement of another form");
+        horon_mux_frame_encode(&frame, header);
+        header[3] = flags;
+        header_refused(header, "unknown flags");
     }
     frame.bytes = frame.body_bytes;
     frame.offset = 1;
@@ -194,6 +248,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mux_frame_encoded_is_decoded_to_the_same),
         cmocka_unit_test(test_mux_frame_has_the_layout_of_the_header_file),
+        cmocka_unit_test(test_mux_frame_that_announces_has_the_short_layout),
+        cmocka_unit_test(test_mux_frame_short_beyond_a_bound_is_refused),
         cmocka_unit_test(test_mux_frame_without_magic_is_refused),
         cmocka_unit_test(test_mux_frame_beyond_a_bound_is_refused),
         cmocka_unit_test(test_mux_frame_loan_has_the_layout_of_the_header_file),

@@ -74,7 +74,7 @@ static void test_mux_now_of_any_size_is_heard_of_and_arrives(void **state)
             recv.ends = &came;
             ear.posts = late ? NULL : &recv;
             assert_true(horon_mux_send_now(ear.mesh.mux[0][1], &send));
-            const bool at_once = rings[r] >= HORON_MUX_HEADER_BYTES + sizes[s];
+            const bool at_once = rings[r] >= HORON_MUX_SHORT_HEADER_BYTES + sizes[s];
             assert_int_equal(send.done, at_once);
             mesh_settle(&ear.mesh);
             assert_true(send.done);
