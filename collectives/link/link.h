@@ -120,22 +120,22 @@ horon_status_t horon_link_tcp_create(int socket, int64_t peer_timeout_ms,
 /* ---- Ring: two single-producer single-consumer byte rings in memory both sides map ---- */
 
 /** Of what is written at a time: a frame of few bytes. With the counters they fill two lines, of
- * which the first one has room for so many. */
-#define HORON_RING_SHORT_WORDS 12
-#define HORON_RING_FIRST_WORDS 5
+ * which the first one has room for so many: a message of 8 bytes. */
+#define HORON_RING_SHORT_WORDS 13
+#define HORON_RING_FIRST_WORDS 6
 #define HORON_RING_SHORT_BYTES (HORON_RING_SHORT_WORDS * sizeof(uint64_t))
 
 /** One direction. All zero is empty. What different sides store is on lines of its own. */
 struct horon_ring {
     _Alignas(64) _Atomic uint64_t written; /* bytes ever written; only the writer stores it */
     _Atomic uint64_t short_at;             /* where in the stream short_words begin; likewise */
-    _Atomic uint32_t writer_closed;        /* nothing follows; only the writer stores it */
     _Atomic uint64_t short_words[HORON_RING_SHORT_WORDS]; /* what was written last, if it is short:
                                                               once more, where the reader looks */
     _Atomic uint64_t rest_at;                   /* as short_at, for the words on its own line */
     _Alignas(64) _Atomic uint64_t read;         /* bytes ever read; only the reader stores it */
     _Alignas(64) _Atomic uint32_t writer_waits; /* set by a writer that found it full, until all
                                                    its bytes are placed; only it stores it */
+    _Atomic uint32_t writer_closed;             /* nothing follows; likewise */
     _Alignas(64) uint8_t data[];
 };
 /** Bytes of a ring that holds @p data_bytes (a power of two). */

@@ -60,6 +60,23 @@ static horon_status_t ring_damaged(struct horon_error *error)
     return horon_error_set(error, HORON_ERR_PEER_LOST, "damaged the memory of its ring");
 }
 
+/* By words, where few bytes were stored by words a moment ago: a processor passes a load what is on
+ * its way to memory if one store holds all of it, and else waits until it is there. */
+static void copy_words(void *to, const void *from, size_t bytes)
+{
+    const uint8_t *in = from;
+    uint8_t *out = to;
+    for (uint64_t word; bytes >= sizeof word; bytes -= sizeof word) {
+        memcpy(&word, in, sizeof word);
+        __asm__("" : "+r"(word)); /* else the compiler makes longer ones of two */
+        memcpy(out, &word, sizeof word);
+        in += sizeof word;
+        out += sizeof word;
+    }
+    if (bytes)
+        memcpy(out, in, bytes);
+}
+
 /* Copies into the ring at stream position `at`; at most two pieces, as the ring wraps once. */
 static void ring_put(struct ring_link *ring, uint64_t at, const void *from, size_t bytes)
 {
@@ -71,25 +88,42 @@ static void ring_put(struct ring_link *ring, uint64_t at, const void *from, size
         memcpy(ring->out->data, (const uint8_t *)from + first, bytes - first);
 }
 
-/* Likewise, once more, all that is published now. */
+static void ring_put_all(struct ring_link *ring, uint64_t at, const struct iovec *vector,
+                         size_t bytes)
+{
+    for (size_t left = bytes, piece; left > 0; left -= piece, at += piece, vector++) {
+        piece = smaller(left, vector->iov_len);
+        if (piece)
+            ring_put(ring, at, vector->iov_base, piece);
+    }
+}
+
+/* Likewise all that is published now, twice: where the reader looks, and where it is if the reader
+ * does not look before more is written. */
 static void ring_put_short(struct ring_link *ring, uint64_t at, const struct iovec *vector,
                            size_t bytes)
 {
-    uint64_t words[HORON_RING_SHORT_WORDS] = {0};
+    uint64_t words[HORON_RING_SHORT_WORDS];
     uint8_t *to = (uint8_t *)words;
+    assert(bytes > 0 && bytes <= sizeof words);
+    const size_t count = (bytes + sizeof words[0] - 1) / sizeof words[0];
+    words[count - 1] = 0;
     for (size_t left = bytes, piece; left > 0; left -= piece, vector++) {
         piece = smaller(left, vector->iov_len);
-        if (piece)
-            memcpy(to, vector->iov_base, piece);
+        copy_words(to, vector->iov_base, piece);
         to += piece;
     }
-    const size_t count = (bytes + sizeof words[0] - 1) / sizeof words[0];
+    const size_t index = (size_t)(at & (ring->data_bytes - 1));
+    if (bytes <= ring->data_bytes - index)
+        copy_words(ring->out->data + index, words, bytes);
+    else
+        ring_put(ring, at, words, bytes);
     if (count > HORON_RING_FIRST_WORDS)
         atomic_store_explicit(&ring->out->rest_at, at, memory_order_relaxed);
     for (size_t i = HORON_RING_FIRST_WORDS; i < count; i++)
         atomic_store_explicit(&ring->out->short_words[i], words[i], memory_order_release);
     atomic_store_explicit(&ring->out->short_at, at, memory_order_relaxed);
-    for (size_t i = 0; i < HORON_RING_FIRST_WORDS; i++)
+    for (size_t i = 0; i < HORON_RING_FIRST_WORDS && i < count; i++)
         atomic_store_explicit(&ring->out->short_words[i], words[i], memory_order_release);
 }
 
@@ -161,17 +195,11 @@ static horon_status_t ring_send(struct horon_link *link, const struct iovec *vec
     if (room == 0)
         return HORON_AGAIN;
     const size_t sent = smaller(room, wanted);
-    const uint64_t at = ring->out_written;
-    size_t left = sent;
-    for (int i = 0; left > 0; i++) {
-        size_t bytes = smaller(left, vector[i].iov_len);
-        if (bytes)
-            ring_put(ring, ring->out_written, vector[i].iov_base, bytes);
-        ring->out_written += bytes;
-        left -= bytes;
-    }
     if (sent <= HORON_RING_SHORT_BYTES)
-        ring_put_short(ring, at, vector, sent);
+        ring_put_short(ring, ring->out_written, vector, sent);
+    else
+        ring_put_all(ring, ring->out_written, vector, sent);
+    ring->out_written += sent;
     atomic_store_explicit(&ring->out->written, ring->out_written, memory_order_release);
     void (*tell)(void *arg) =
         ring->out_full && ring->wake.full ? ring->wake.full : ring->wake.written;
@@ -225,8 +253,8 @@ static horon_status_t ring_recv(struct horon_link *link, const struct iovec *vec
     const uint8_t *from = (const uint8_t *)words;
     for (int i = 0; left > 0; i++) {
         size_t bytes = smaller(left, vector[i].iov_len);
-        if (bytes && is_short)
-            memcpy(vector[i].iov_base, from, bytes);
+        if (is_short)
+            copy_words(vector[i].iov_base, from, bytes);
         else if (bytes)
             ring_get(ring, ring->in_read, vector[i].iov_base, bytes);
         from += is_short ? bytes : 0;
