@@ -319,6 +319,7 @@ static size_t run_express(struct horon_context *ctx, struct horon_request *const
 {
     size_t over = 0;
     horon_status_t status = HORON_OK;
+    horon_express_begin(ctx->engine);
     while (over < n && status == HORON_OK) {
         struct horon_request *request = requests[over];
         status = sends(request) ? horon_express_send(ctx->engine, request)

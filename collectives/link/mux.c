@@ -490,6 +490,11 @@ bool horon_mux_lacks_room(const struct horon_mux *mux, size_t bytes)
            !horon_mux_tx_has_room(mux, bytes) && mux->link->ops->ready(mux->link);
 }
 
+bool horon_mux_is_in_memory(const struct horon_mux *mux)
+{
+    return mux && mux->in_memory;
+}
+
 struct horon_link *horon_mux_link(const struct horon_mux *mux)
 {
     return mux ? mux->link : NULL;

@@ -13,9 +13,13 @@ struct horon_mux_announced {
                    transfer */
 };
 
-/** The next turn reads once at most, and no further than a frame of @p bytes reaches: what
- * lies behind a message that is awaited stays on the link, for those that await it. */
-void horon_mux_read_one(struct horon_mux *mux, size_t bytes);
+/** Is its link no descriptor, so that nothing but a look tells what has come? No, of NULL. */
+bool horon_mux_is_in_memory(const struct horon_mux *mux);
+
+/** Reads once, and no further than a message of @p bytes reaches that announces itself: what lies
+ * behind one that is awaited stays on the link, for those that await it.
+ * @return false: a turn is due instead, which then reads likewise */
+bool horon_mux_read_one(struct horon_mux *mux, size_t bytes);
 
 /** Would a short send of @p bytes ask for credit, although something has come that may say that its
  * peer has room again? Then a turn comes first. */

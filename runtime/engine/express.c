@@ -17,19 +17,15 @@
 
 /* Read in one turn at most, so that the caller can see to others. */
 #define FRAMES_A_TURN 16
+/* In vain, after which what comes has a time of its own. To look at the clock takes as long as some
+ * of these, and so what comes before has the time of what was done last. */
+#define LOOKS_A_TURN 16
 
 static struct horon_mux *mux_of(const struct horon_request *message)
 {
     const int peer = message->message.peer;
     assert(message->paired);
     return peer < 0 ? NULL : message->team->engine->membership->mux_of[peer];
-}
-
-/* Does it go through memory, so that nothing but a look tells what has come? */
-static bool is_in_memory(const struct horon_mux *mux)
-{
-    const struct horon_link *link = horon_mux_link(mux);
-    return link && link->ops->descriptor(link) < 0;
 }
 
 /* What is in flight or posted goes before it. */
@@ -42,8 +38,14 @@ static bool is_alone(const struct horon_engine *engine, struct horon_request *me
         return false;
     assert(!messages->first && !messages->awaited);
     horon_team_aim_message(team, message);
-    return messages->matching && is_in_memory(mux_of(message)) &&
+    return messages->matching && horon_mux_is_in_memory(mux_of(message)) &&
            horon_team_has_link(team, message->message.peer);
+}
+
+void horon_express_begin(struct horon_engine *engine)
+{
+    HORON_ASSERT_OWNER(engine->options.owner);
+    horon_events_turn(engine->events);
 }
 
 static void add_event(struct horon_request *message, enum horon_event_kind kind, int32_t other)
@@ -91,7 +93,6 @@ horon_status_t horon_express_send(struct horon_engine *engine, struct horon_requ
     if (!is_alone(engine, send))
         return HORON_AGAIN;
     struct horon_host *host = engine->job->host;
-    horon_events_turn(engine->events);
     horon_host_put_off_wake(host);
     const horon_status_t status = send_it(send->team, send);
     horon_host_pay_wake(host);
@@ -107,6 +108,7 @@ horon_status_t horon_express_expect(struct horon_engine *engine, struct horon_re
     if (!is_alone(engine, receive) || horon_matching_waiting(messages->matching) > 0)
         return HORON_AGAIN;
     messages->awaited = receive;
+    messages->looks = 0;
     receive->message.transfer.done = false;
     return HORON_IN_PROGRESS;
 }
@@ -141,13 +143,15 @@ horon_status_t horon_express_receive(struct horon_engine *engine, struct horon_r
     struct horon_mux *mux = mux_of(receive);
     const size_t bytes =
         (size_t)receive->op.count * horon_dtype_bytes((horon_dtype_t)receive->op.agreed.dtype);
-    if (!horon_mux_wants_turn(mux))
+    if (!horon_mux_wants_turn(mux)) {
+        if (receive->team->messages.looks++ == LOOKS_A_TURN)
+            horon_events_turn(engine->events);
         return HORON_IN_PROGRESS;
-    horon_events_turn(engine->events);
+    }
     for (int i = 0; i < FRAMES_A_TURN && is_awaited(receive, mux) && horon_mux_wants_turn(mux);
          i++) {
-        horon_mux_read_one(mux, bytes);
-        horon_engine_move_link(engine, receive->message.peer);
+        if (!horon_mux_read_one(mux, bytes))
+            horon_engine_move_link(engine, receive->message.peer);
     }
     if (receive->message.transfer.done) {
         add_begin(receive);
@@ -219,7 +223,7 @@ horon_status_t horon_engine_move_messages(struct horon_engine *engine,
     for (size_t i = 0; i < n; i++) {
         const struct horon_mux *mux = mux_of(messages[i]);
         assert(messages[i]->team == team);
-        if (!is_in_memory(mux))
+        if (!horon_mux_is_in_memory(mux))
             return HORON_AGAIN;
         wants |= horon_mux_wants_turn(mux);
     }
@@ -229,7 +233,8 @@ horon_status_t horon_engine_move_messages(struct horon_engine *engine,
         return HORON_AGAIN;
     horon_events_turn(engine->events);
     for (size_t i = 0; i < n; i++)
-        if (is_in_memory(mux_of(messages[i])) && horon_mux_wants_turn(mux_of(messages[i])))
+        if (horon_mux_is_in_memory(mux_of(messages[i])) &&
+            horon_mux_wants_turn(mux_of(messages[i])))
             moved |= horon_engine_move_link(engine, messages[i]->message.peer);
     return horon_team_move_messages(team) || moved ? HORON_IN_PROGRESS : HORON_OK;
 }

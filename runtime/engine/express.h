@@ -10,6 +10,8 @@
 #include "engine/matching.h"
 #include "link/mux_announced.h"
 
+/** A call begins: what it does has one time, but for what it waits for. */
+void horon_express_begin(struct horon_engine *engine);
 /**
  * Sends a message, which is launched and not posted.
  * @return OK, it has gone: it was never in flight | IN_PROGRESS, it is in flight | AGAIN, nothing

@@ -113,6 +113,8 @@ static void exchange(struct bed *bed, uint64_t tag, uint64_t count)
     for (uint64_t i = 0; i < count; i++)
         bed->in[i] = (uint8_t)(tag + i);
     memset(bed->out, 0xee, sizeof bed->out);
+    for (int rank = 0; rank < 2; rank++)
+        horon_express_begin(engine_of(bed, rank));
     if (horon_express_send(engine_of(bed, 0), send) != HORON_OK)
         left[n++] = send;
     else
@@ -201,6 +203,30 @@ static void test_express_events_have_their_time(void **state)
                     horon_events_last(engine_of(bed, rank)->events, kinds[kind], 0, &event));
                 assert_int_equal(event.time_ns, bed->world->now_ns);
             }
+    }
+}
+
+/* Else the clock is not looked at again, which takes as long as a message. */
+static void test_express_what_comes_late_has_a_time_of_its_own(void **state)
+{
+    struct bed *bed = *state;
+    struct horon_event event;
+    for (int late = 0; late < 2; late++) {
+        struct horon_request *send = make_send(bed, (uint64_t)late, 8);
+        struct horon_request *recv = make_recv(bed, (uint64_t)late, 8);
+        horon_express_begin(engine_of(bed, 1));
+        horon_events_look(engine_of(bed, 1)->events);
+        const uint64_t begun_ns = bed->world->now_ns;
+        assert_int_equal(horon_express_expect(engine_of(bed, 1), recv), HORON_IN_PROGRESS);
+        for (int i = 0; i < (late ? 100 : 3); i++)
+            assert_int_equal(horon_express_receive(engine_of(bed, 1), recv), HORON_IN_PROGRESS);
+        bed->world->now_ns += 1000;
+        assert_int_equal(horon_express_send(engine_of(bed, 0), send), HORON_OK);
+        assert_int_equal(horon_express_receive(engine_of(bed, 1), recv), HORON_OK);
+        assert_true(horon_events_last(engine_of(bed, 1)->events, HORON_EVENT_ENDED, 0, &event));
+        assert_int_equal(event.time_ns, late ? bed->world->now_ns : begun_ns);
+        put_back(bed, send);
+        put_back(bed, recv);
     }
 }
 
@@ -477,6 +503,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_express_message_is_never_in_flight),
         TEST(test_express_events_have_their_time),
+        TEST(test_express_what_comes_late_has_a_time_of_its_own),
         TEST(test_express_stream_of_one_way_gets_on),
         TEST(test_express_goes_past_what_others_wait_for),
         TEST(test_express_leaves_what_differs_to_the_long_way),
