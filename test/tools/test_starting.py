@@ -284,6 +284,13 @@ def test_prterun_ranks_are_told_their_number_by_pmix():
         job.end_well(3)
 
 
+def test_prterun_ranks_in_a_batch_script_of_slurms_are_prteruns():
+    """The script is one process, whose variables they have, too."""
+    tap.need(has_pmix(), "libpmix.so.2 is not there (Debian: libpmix2)")
+    with prterun(SUM_ONCE, COUNT, SLURM_PROCID="0", SLURM_NTASKS="3") as job:
+        job.end_well(3)
+
+
 def test_prterun_ranks_that_pmix_does_not_tell_their_number_need_it():
     """As where its library is not there."""
     away = ("env", "-u", "PMIX_NAMESPACE")

@@ -2,8 +2,9 @@
 /*
  * One row a launcher: which variables hold rank and size, and how to find the store. The first row
  * that is complete counts; Slurm comes late, because its variables stay set in everything that a
- * step starts, so any other launcher is closer to us. A half-set row is an error if nothing else is
- * complete; but not Slurm's, whose batch scripts and shells have half of them as a rule.
+ * step starts, so any other launcher is closer to us, PRRTE with half a row, too. A half-set row is
+ * an error if nothing else is complete; but not Slurm's, whose batch scripts and shells have half
+ * of them as a rule.
  *
  * Only horonrun says where the store is. For the others rank 0 serves where it says in the
  * launcher's key-value space (meeting.c), if that has one, or at an address that every rank can
@@ -251,14 +252,24 @@ static horon_status_t derive_store(struct horon_identity *identity, const struct
     return HORON_OK;
 }
 
+/* Which may have been called in a step or a batch script of Slurm's: its ranks have that one
+ * process's variables then, too. */
+static bool is_started_by_prrte(horon_environment_fn get)
+{
+    return look(get, "PRTE_LAUNCHED") && look(get, "PMIX_RANK") && look(get, "PMIX_NAMESPACE");
+}
+
 /* @return the launcher whose variables count, perhaps with half of them; NULL: none */
 static const struct launcher *find_launcher(horon_environment_fn get)
 {
+    const bool is_prrte = is_started_by_prrte(get);
     const struct launcher *half = NULL;
     for (size_t i = 0; i < LAUNCHERS; i++) {
         const struct launcher *launcher = &launchers[i];
         const bool rank = look_any(get, launcher->rank).value != NULL;
         const bool size = look_any(get, launcher->size).value != NULL;
+        if (launcher->lenient && is_prrte)
+            continue;
         if ((rank && size) || ((rank || size) && i == 0)) /* ours are never an accident */
             return launcher;
         if ((rank || size) && !launcher->lenient && !half)

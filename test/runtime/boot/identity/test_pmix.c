@@ -143,11 +143,13 @@ static void test_pmix_is_ended_where_a_meeting_failed(void **state)
     expect_ended(HORON_ERR_CONFIG, "", 10000);
 }
 
+#define PRTERUN "PMIX_RANK=1", "PMIX_NAMESPACE=n", "PRTE_LAUNCHED=1"
+
 /* Only where it is all that lacks: a size that was told goes behind every variable. */
 static void test_pmix_is_asked_for_a_size_that_no_variable_says(void **state)
 {
     const struct {
-        const char *variables[6];
+        const char *variables[7];
         bool lacks;
         int size; /* if 5 was told; 0: it is no identity */
     } cases[] = {
@@ -159,6 +161,10 @@ static void test_pmix_is_asked_for_a_size_that_no_variable_says(void **state)
         {{"PMIX_NAMESPACE=n"}, false, 1},
         {{"PMIX_RANK=1", "PMIX_NAMESPACE=n", "RANK=0", "WORLD_SIZE=2"}, false, 2},
         {{"OMPI_COMM_WORLD_RANK=0", "PMIX_NAMESPACE=n", "PMIX_RANK=1"}, false, 0},
+        /* in a batch script of Slurm's, whose variables are of one process; and srun's own */
+        {{PRTERUN, "SLURM_PROCID=0", "SLURM_NTASKS=4"}, true, 5},
+        {{PRTERUN, "SLURM_PROCID=0", "SLURM_NTASKS=4", "PMIX_SIZE=3"}, false, 3},
+        {{"PMIX_RANK=1", "PMIX_NAMESPACE=n", "SLURM_PROCID=1", "SLURM_NTASKS=4"}, false, 4},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
