@@ -9,9 +9,9 @@
  * emptied then, and left with the process.
  *
  * Where the program has begun MPI, its MPI_Finalize() is between: mpi4py's comes behind all of
- * Python's handlers. There a rank waits for all others, whatever they wait for. So nobody stays in
- * a handler before it, but in one of the C library's, and a rank leaves the job before it, without
- * a status.
+ * Python's handlers. There a rank waits for all others, whatever they wait for. So nobody stays for
+ * long in a handler before it, but in one of the C library's, and a rank leaves the job before it,
+ * without a status.
  */
 #include "context_state.h"
 
@@ -26,6 +26,10 @@
 /* How long a rank that fails stays when all have heard why: a launcher that sees its end kills the
  * others (torchrun looks every 100 ms), which shall have said it by then. */
 #define SAID_MS 250
+/* How long beside a program's MPI the one that failed may take from there to MPI_Abort(), as below
+ * `python -m mpi4py`: of several that call it the launcher blames the first. Then it is taken to be
+ * in MPI_Finalize(). */
+#define ABORT_MS 1000
 /* Between two looks whether what is waited for has come. */
 #define LOOK_NS 1000000
 /* How long the reason may take to the other hosts. */
@@ -120,6 +124,12 @@ static void stay_in_process(int status, void *arg)
     horon_context_unref(ctx);
 }
 
+/* @return the launcher has seen a rank end, as far as this host tells */
+static bool end_is_seen(const struct horon_context *ctx)
+{
+    return misses_rank(ctx) && launcher_saw_end(ctx);
+}
+
 /* The one that failed may be in MPI_Finalize() until this one comes there.
  * @return it stays when the process exits, behind that */
 static bool stays_later(struct horon_context *ctx)
@@ -140,7 +150,8 @@ static void announce_exit(struct horon_context *ctx, const char *reason)
         drive_until(ctx, all_delivered, DELIVER_MS);
         stay_ms = ctx->boot.topology.size > 1 ? SAID_MS : 0;
     } else if (stays_later(ctx)) {
-        stay_ms = 0;
+        drive_until(ctx, end_is_seen, ABORT_MS);
+        stay_ms = misses_rank(ctx) ? LAUNCHER_MS : 0;
     } else {
         await_end(ctx);
     }

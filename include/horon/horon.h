@@ -461,10 +461,11 @@ HORON_API void horon_context_destroy(horon_context_t *ctx);
  * with the process: horon_context_destroy() would tell the others so before that.
  * @param reason what the process exits with; cut to fit
  * @return OK | ERR_INVALID, an argument is NULL | ERR_CLOSED | ERR_FORKED
- * Where the program has begun MPI, of several ranks, and not ended it, that wait comes when the
- * process exits: the rank that failed may be in MPI_Finalize(), until this one comes there.
- * Blocks: shortly, to tell the others; at most 10 s for the end of another, and 5 s for its parent:
- * after 1 s it warns of that. Thread: any.
+ * Where the program has begun MPI, of several ranks, and not ended it, that wait, but for 1 s,
+ * comes when the process exits: the rank that failed may be in MPI_Finalize(), until this one comes
+ * there.
+ * Blocks: shortly, to tell the others; at most 10 s for the end of another, and 5 s for its parent,
+ * of which it warns after 1 s. Thread: any.
  */
 HORON_API horon_status_t horon_context_exit(horon_context_t *ctx, const char *reason);
 

@@ -137,8 +137,8 @@ while True:
 """
 
 
-def run(family, folder, size, script, *options, **variables):
-    """-> (status, output, errors)"""
+def run(family, folder, size, script, *options, python=(), **variables):
+    """@param options, python  the launcher's, and Python's -> (status, output, errors)"""
     launcher, file, name, words = FAMILIES[family]
     program = shutil.which(launcher)
     library = next(Path("/usr/lib").glob(f"*/{file}"), None)
@@ -155,7 +155,7 @@ def run(family, folder, size, script, *options, **variables):
     if os.geteuid() == 0 and family == "Open MPI":
         words = [*words, "--allow-run-as-root"]
     done = subprocess.run(
-        [program, *words, *options, "-n", str(size), sys.executable, "-c", script],
+        [program, *words, *options, "-n", str(size), sys.executable, *python, "-c", script],
         env=env,
         capture_output=True,
         text=True,
@@ -219,6 +219,15 @@ def test_a_rank_whose_end_is_an_exception_waits_for_nobody_beside_mpi(family, ba
         before = err.split(f"MPI_Finalize() of rank {rank} comes")
         assert len(before) == 2, out + err
         assert not re.search(rf"horon rank {rank} .*stays for up to", before[0]), out + err
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_rank_that_failed_is_the_first_to_abort_mpi(family, tmp_path):
+    """All whose script an exception ends call MPI_Abort(), and the launcher blames the first."""
+    script = END_SCRIPT.replace("END", "raise ValueError('the dog ate it')")
+    status, out, err = run(family, tmp_path, 3, script, python=["-m", "mpi4py"])
+    told = r"(?:MPI_ABORT was invoked on rank|MPI_Abort\(.* process) (\d)"
+    assert status != 0 and re.findall(told, out + err) == ["1"], out + err
 
 
 @pytest.mark.parametrize("status", [0, 3])
