@@ -6,7 +6,8 @@
 
 #include "config.h"
 
-/** Are those that @p config names in this horon, and each once? Thread: any.
+/** Are those that @p config names in this horon, and each once? Without GLOO_STORE it may name
+ * gloo, too: a rank may know the store that its launcher does not. Thread: any.
  * @return OK | ERR_CONFIG, they are not */
 horon_status_t horon_engine_check_names(const struct horon_config *config,
                                         struct horon_error *error);

@@ -36,6 +36,10 @@ horon_status_t horon_engine_check_names(const struct horon_config *config,
                                         struct horon_error *error)
 {
     struct horon_backends ignored;
+    struct horon_error why;
+    if (!config->gloo_store[0] && horon_backends_order(&ignored, horon_backends_among_gloo, 1,
+                                                       config->backend, &why) == HORON_OK)
+        return HORON_OK;
     return horon_engine_order_backends(config, &ignored, error);
 }
 

@@ -159,6 +159,15 @@ def test_horon_ranks_meet_in_the_store_of_horovod_as_its_workers_do():
         assert [line.strip() for line in lines_of(out, rank)] == golden, (rank, out, err)
 
 
+def test_a_store_that_ranks_alone_know_makes_gloo_a_backend():
+    """Which horonrun cannot know before it starts them."""
+    tap.need(SUM_ONCE, "sum_once is not built")
+    script = f'HORON_GLOO_STORE={GLOO_STORE} exec "$0" 1009'
+    command = ("--gloo", "sh", "-c", script, SUM_ONCE)
+    status, out, err = jobs.run("-np", "2", *command, env={"HORON_BACKEND": "gloo"})
+    assert status == 0 and len(lines_of(out, 0)) == len(lines_of(out, 1)) == 1, (out, err)
+
+
 # ---- What else may come --------------------------------------------------------------------------
 
 
