@@ -82,11 +82,31 @@ def test_exports_installed_check_sizes_where_they_are_optimised():
         assert_fortified(made)
 
 
-def test_exports_fast_path_is_optimised_as_a_whole():
-    """The link is told so, and nothing tells it the contrary: names of gcc's own are the sign."""
+def need_whole():
     commands = [row["command"] for row in tree.compile_commands() if "libhoron" in row["command"]]
     if not any(" -flto" in row for row in commands):
         raise tap.Skip("this build optimises file by file: no gcc, no -O3, or a sanitizer")
+
+
+LINK = re.compile(r"^build (\S+): \w+_LINKER\S* .*\n(?: .*\n)*? LINK_ARGS = (.*)$", re.MULTILINE)
+LIBRARY = re.compile(r"/libhoron(?:_base|_runtime|_collectives)?[.]a\b")
+
+
+def test_exports_what_is_linked_of_the_library_says_how():
+    """gcc does it as a whole if it is told nothing, which takes as long as the library's."""
+    need_whole()
+    found = LINK.findall((tree.BUILD / "build.ninja").read_text(encoding="utf-8"))
+    of_library = [link for link in found if LIBRARY.search(link[1])]
+    assert len(of_library) > 10, found
+    tree.assert_none(
+        [made for made, words in of_library if not re.search(r"-flto=auto|-fno-lto", words)],
+        "links of the library that say neither -flto=auto nor -fno-lto",
+    )
+
+
+def test_exports_fast_path_is_optimised_as_a_whole():
+    """The link is told so, and nothing tells it the contrary: names of gcc's own are the sign."""
+    need_whole()
     for made in installed():
         if made.name.startswith(("libhoron", "horon-perf")):
             assert ".lto_priv." in output("nm", str(made)), f"{made} was linked file by file"
