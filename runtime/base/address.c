@@ -161,6 +161,15 @@ const char *horon_address_end_text(int socket, bool there, char text[HORON_ADDRE
     return why == 0 ? horon_address_text(&end, text) : strcpy(text, "?");
 }
 
+bool horon_address_is_to_itself(int socket)
+{
+    struct horon_address here = {.bytes = sizeof here.local}, there = {.bytes = sizeof there.local};
+    return getsockname(socket, &here.any, &here.bytes) == 0 &&
+           getpeername(socket, &there.any, &there.bytes) == 0 &&
+           horon_address_same_host(&here, &there) &&
+           horon_address_port(&here) == horon_address_port(&there);
+}
+
 void horon_addresses_add(struct horon_addresses *addresses, const struct horon_address *address)
 {
     assert(addresses->count >= 0 && addresses->count <= HORON_ADDRESSES_MAX);

@@ -63,6 +63,10 @@ const char *horon_address_host_text(const struct horon_address *address,
 /** With the port, of one end of a connected socket, this one or the one @p there. "?": not known */
 const char *horon_address_end_text(int socket, bool there, char text[HORON_ADDRESS_TEXT_BYTES]);
 
+/** Is a connected socket its own other end? A connection that leads to a port where nobody listens
+ * meets itself, if the kernel gives it that port. */
+bool horon_address_is_to_itself(int socket);
+
 /** Adds it, unless it is there already, with that port, or there is no room. */
 void horon_addresses_add(struct horon_addresses *addresses, const struct horon_address *address);
 

@@ -186,24 +186,13 @@ static horon_status_t connect_to(struct horon_gloo_pairs *pairs, int rank,
     return HORON_OK;
 }
 
-/* A port that the kernel hands out may be given to this very connection, which then meets itself.
- */
-static bool is_to_itself(int fd)
-{
-    struct horon_address here = {.bytes = sizeof here.local}, there = {.bytes = sizeof there.local};
-    return getsockname(fd, &here.any, &here.bytes) == 0 &&
-           getpeername(fd, &there.any, &there.bytes) == 0 &&
-           horon_address_same_host(&here, &there) &&
-           horon_address_port(&here) == horon_address_port(&there);
-}
-
 static horon_status_t connected(struct horon_gloo_pairs *pairs, int rank, struct horon_error *error)
 {
     struct horon_gloo_pair *pair = &pairs->items[rank];
     int why = 0;
     socklen_t bytes = sizeof why;
     getsockopt(pair->fd, SOL_SOCKET, SO_ERROR, &why, &bytes);
-    if (why == 0 && is_to_itself(pair->fd))
+    if (why == 0 && horon_address_is_to_itself(pair->fd))
         why = ECONNREFUSED;
     if (why != 0)
         return refused(pair, rank, why, error);

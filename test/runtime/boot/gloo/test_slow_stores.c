@@ -15,11 +15,19 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#define PORT "40000"
 
 struct told {
     struct horon_log log;
@@ -214,6 +222,44 @@ static void test_slow_stores_a_file_that_stays_locked(void **state)
     unlink(path);
 }
 
+/* In a network of its own, where each connection gets the very port that it leads to. @return what
+ * the process ends with */
+static int dial_itself(void)
+{
+    static const char range[] = PORT " " PORT;
+    struct ifreq loopback = {.ifr_name = "lo", .ifr_flags = IFF_UP};
+    struct told told;
+    struct horon_gloo_store *store = NULL;
+    if (unshare(CLONE_NEWNET) != 0)
+        return 77;
+    const int file = open("/proc/sys/net/ipv4/ip_local_port_range", O_WRONLY);
+    const int any = socket(AF_INET, SOCK_DGRAM, 0);
+    if (any < 0 || ioctl(any, SIOCSIFFLAGS, &loopback) != 0 ||
+        write(file, range, sizeof range - 1) != (ssize_t)sizeof range - 1)
+        return 77;
+    begin(&told);
+    const horon_status_t status = open_it(&told, "tcp://127.0.0.1:" PORT, has_told, &store);
+    const bool good = status == HORON_ERR_CANCELLED && strstr(told.text, ": Connection refused");
+    if (!good)
+        fprintf(stderr, "%d, %s, '%s'\n", (int)status, error.text, told.text);
+    return good ? 0 : 1;
+}
+
+static void test_slow_stores_a_port_where_nobody_listens_is_not_met_itself(void **state)
+{
+    int how = 0;
+    (void)state;
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(dial_itself());
+    assert_int_equal(waitpid(child, &how, 0), child);
+    if (WIFEXITED(how) && WEXITSTATUS(how) == 77) {
+        print_message("SKIP: no network of our own; needs root\n");
+        skip();
+    }
+    assert_int_equal(how, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -223,6 +269,7 @@ int main(void)
         cmocka_unit_test(test_slow_stores_one_of_torch_says_nothing),
         cmocka_unit_test(test_slow_stores_of_horovod_are_told_of),
         cmocka_unit_test(test_slow_stores_a_file_that_stays_locked),
+        cmocka_unit_test(test_slow_stores_a_port_where_nobody_listens_is_not_met_itself),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
