@@ -69,6 +69,7 @@ static horon_status_t connect_all(struct horon_boot *boot, const struct horon_id
                                                  .fds = &boot->fds,
                                                  .log = log};
     status = horon_gloo_mesh_connect(&mesh, sockets, error);
+    horon_gloo_watch_renew(&watch);
     if (status == HORON_OK && era == HORON_GLOO_ERA_1)
         status = horon_gloo_c10d_group_meet(boot->gloo_store, id->rank, &options.wait, error);
     if (status == HORON_ERR_TIMEOUT && strncmp(config->gloo_store, "hash:", 5) == 0)

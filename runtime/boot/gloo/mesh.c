@@ -22,20 +22,29 @@
 
 struct mesh {
     const struct horon_gloo_mesh_options *options;
-    struct horon_gloo_watch watch; /* of the store's calls, too: whatever lasts first is told */
+    struct horon_gloo_watch watch;   /* of the ranks that are waited for */
+    struct horon_gloo_watch calling; /* of one call of the store, which may last as well */
     struct horon_gloo_wait wait;
     struct horon_gloo_pairs pairs;
 };
 
+/* @return for one call of the store, from now on: while a rank is late each of them is short, and
+ * none of them is what is waited for */
+static const struct horon_gloo_wait *calling(struct mesh *mesh)
+{
+    horon_gloo_watch_renew(&mesh->calling);
+    return &mesh->wait;
+}
+
 /* Reads what @p rank published, if it has. @return OK | AGAIN | ... */
-static horon_status_t read_peer(const struct mesh *mesh, int rank, struct horon_gloo_peer *peer_out,
+static horon_status_t read_peer(struct mesh *mesh, int rank, struct horon_gloo_peer *peer_out,
                                 struct horon_error *error)
 {
     const struct horon_gloo_mesh_options *options = mesh->options;
     char key[16];
     struct horon_gloo_value value = {NULL, 0};
     snprintf(key, sizeof key, "%d", rank);
-    horon_status_t status = horon_gloo_store_get(options->store, key, &value, &mesh->wait, error);
+    horon_status_t status = horon_gloo_store_get(options->store, key, &value, calling(mesh), error);
     if (status == HORON_OK)
         status = horon_gloo_peer_read(options->era, value.bytes, value.count, options->size,
                                       options->rank, rank, peer_out, error);
@@ -45,7 +54,7 @@ static horon_status_t read_peer(const struct mesh *mesh, int rank, struct horon_
 
 /* What is published for another era makes ranks of Gloo crash. So before anything is: if another
  * rank has published already, is it ours? */
-static horon_status_t look_at_era(const struct mesh *mesh, struct horon_error *error)
+static horon_status_t look_at_era(struct mesh *mesh, struct horon_error *error)
 {
     struct horon_gloo_peer peer;
     if (mesh->options->size == 1)
@@ -56,7 +65,7 @@ static horon_status_t look_at_era(const struct mesh *mesh, struct horon_error *e
 
 /* Two processes of one rank would each be found by some of the others, and what a job has left
  * leads them nowhere. Two that come at the same time are not noticed. */
-static horon_status_t look_for_own(const struct mesh *mesh, struct horon_error *error)
+static horon_status_t look_for_own(struct mesh *mesh, struct horon_error *error)
 {
     const int rank = mesh->options->rank;
     struct horon_gloo_store *store = mesh->options->store;
@@ -65,7 +74,7 @@ static horon_status_t look_for_own(const struct mesh *mesh, struct horon_error *
     if (!store->ops->overwrites)
         return HORON_OK;
     snprintf(key, sizeof key, "%d", rank);
-    const horon_status_t status = horon_gloo_store_get(store, key, &value, &mesh->wait, error);
+    const horon_status_t status = horon_gloo_store_get(store, key, &value, calling(mesh), error);
     if (status != HORON_OK)
         return status == HORON_AGAIN ? HORON_OK : status;
     horon_free(value.bytes);
@@ -77,7 +86,7 @@ static horon_status_t look_for_own(const struct mesh *mesh, struct horon_error *
     return HORON_ERR_INVALID;
 }
 
-static horon_status_t publish(const struct mesh *mesh, struct horon_error *error)
+static horon_status_t publish(struct mesh *mesh, struct horon_error *error)
 {
     const struct horon_gloo_mesh_options *options = mesh->options;
     const size_t room = horon_gloo_published_bytes(options->era, options->size);
@@ -92,10 +101,11 @@ static horon_status_t publish(const struct mesh *mesh, struct horon_error *error
     assert(out.ok);
     snprintf(key, sizeof key, "rank_%d", options->rank);
     if (options->era == HORON_GLOO_ERA_1) /* others read it, to count those of their host */
-        status = horon_gloo_store_set(options->store, key, host, strlen(host), &mesh->wait, error);
+        status =
+            horon_gloo_store_set(options->store, key, host, strlen(host), calling(mesh), error);
     if (status == HORON_OK)
         status = horon_gloo_store_set(options->store, strchr(key, '_') + 1, bytes, out.used,
-                                      &mesh->wait, error);
+                                      calling(mesh), error);
     horon_free(bytes);
     return status;
 }
@@ -288,11 +298,12 @@ horon_status_t horon_gloo_mesh_connect(const struct horon_gloo_mesh_options *opt
                                "rank %d of %d in era %d is none of a Gloo mesh", options->rank,
                                options->size, (int)options->era);
     horon_gloo_watch_begin(&mesh.watch, options->slow_ns, options->log);
+    horon_gloo_watch_begin(&mesh.calling, options->slow_ns, options->log);
     mesh.wait = (struct horon_gloo_wait){
         .deadline_ns = horon_clock_deadline(horon_clock_ns(), options->timeout_ms),
         .interrupted = options->interrupted,
         .arg = options->interrupted_arg,
-        .watch = &mesh.watch,
+        .watch = &mesh.calling,
     };
     const horon_status_t status = run(&mesh, sockets_out, error);
     horon_gloo_pairs_deinit(&mesh.pairs);

@@ -18,6 +18,14 @@ void horon_gloo_watch_begin(struct horon_gloo_watch *watch, uint64_t slow_ns,
     *watch = (struct horon_gloo_watch){log, now_ns, slow_ns ? now_ns + slow_ns : UINT64_MAX};
 }
 
+void horon_gloo_watch_renew(struct horon_gloo_watch *watch)
+{
+    const uint64_t now_ns = horon_clock_ns();
+    if (watch->slow_ns != UINT64_MAX)
+        watch->slow_ns += now_ns - watch->begun_ns;
+    watch->begun_ns = now_ns;
+}
+
 void horon_gloo_watch_look(struct horon_gloo_watch *watch, const char *subject, const char *state)
 {
     const uint64_t now_ns = horon_clock_ns();

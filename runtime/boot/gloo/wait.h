@@ -21,6 +21,8 @@ struct horon_gloo_watch {
 /** From now on it counts how long it takes. @param slow_ns after so long it warns; 0: never */
 void horon_gloo_watch_begin(struct horon_gloo_watch *watch, uint64_t slow_ns,
                             const struct horon_log *log);
+/** Likewise once more, for another thing that may last. What has warned does not warn again. */
+void horon_gloo_watch_renew(struct horon_gloo_watch *watch);
 /** Warns, if it is time to. @param watch NULL: is a no-op
  * @param subject what is waited for @param state how that is */
 void horon_gloo_watch_look(struct horon_gloo_watch *watch, const char *subject, const char *state);

@@ -6,6 +6,7 @@
 #undef NDEBUG
 #include "boot/gloo/mesh.h"
 #include "boot/gloo/store.h"
+#include "clock.h"
 
 #include "../../../free_port.h"
 
@@ -33,7 +34,7 @@ struct told {
     struct horon_log log;
     struct horon_gloo_watch watch;
     int lines;
-    char text[512];
+    char text[512], last[512];      /* the first line, and the latest */
     const char *serve;              /* NULL, or the url that is served once it is missed */
     struct horon_gloo_store *store; /* of the rank that serves it */
 };
@@ -52,6 +53,7 @@ static void note(void *arg, horon_log_level_t level, const char *text)
     (void)level;
     if (!strstr(text, "still waiting"))
         return;
+    snprintf(told->last, sizeof told->last, "%s", text);
     if (told->lines++ == 0)
         snprintf(told->text, sizeof told->text, "%s", text);
     if (!told->serve || told->store)
@@ -205,6 +207,67 @@ static void test_slow_stores_of_horovod_are_told_of(void **state)
     close(listener);
 }
 
+/* One that has nothing, and takes its time to say so. */
+struct empty_store {
+    struct horon_gloo_store base;
+    struct told *told;
+    int calls;
+    uint64_t called_ns; /* when the last one ended */
+};
+
+static horon_status_t take(struct horon_gloo_store *base, const char *key, const void *bytes,
+                           size_t count, const struct horon_gloo_wait *wait,
+                           struct horon_error *why)
+{
+    (void)base, (void)key, (void)bytes, (void)count, (void)wait, (void)why;
+    return HORON_OK;
+}
+
+static horon_status_t miss(struct horon_gloo_store *base, const char *key,
+                           struct horon_gloo_value *value_out, const struct horon_gloo_wait *wait,
+                           struct horon_error *why)
+{
+    struct empty_store *store = (struct empty_store *)base;
+    const struct horon_gloo_wait told = horon_gloo_wait_told(wait, "a store", "it is slow");
+    (void)key, (void)value_out;
+    assert_true(wait->watch->begun_ns >= store->called_ns);
+    const horon_status_t status = horon_gloo_wait_for(&told, NULL, 0, 1, why);
+    store->calls++;
+    store->called_ns = horon_clock_ns();
+    return status;
+}
+
+static int has_told_all(void *arg)
+{
+    const struct empty_store *store = arg;
+    return store->told->lines == 2 || store->calls == 100;
+}
+
+/* Each call of the store is watched on its own, and a rank that lacks is told of beside it. */
+static void test_slow_stores_hide_no_rank_that_lacks(void **state)
+{
+    static const struct horon_gloo_store_ops ops = {.name = "empty", .set = take, .get = miss};
+    struct told told;
+    struct empty_store store = {.base.ops = &ops, .told = &told};
+    int sockets[2];
+    (void)state;
+    begin(&told);
+    const struct horon_gloo_mesh_options mesh = {.store = &store.base,
+                                                 .rank = 1,
+                                                 .size = 2,
+                                                 .era = HORON_GLOO_ERA_3,
+                                                 .interfaces = "",
+                                                 .timeout_ms = -1,
+                                                 .slow_ns = 1,
+                                                 .interrupted = has_told_all,
+                                                 .interrupted_arg = &store,
+                                                 .log = &told.log};
+    assert_int_equal(horon_gloo_mesh_connect(&mesh, sockets, &error), HORON_ERR_CANCELLED);
+    assert_int_equal(told.lines, 2);
+    assert_non_null(strstr(told.text, "still waiting for a store, after "));
+    assert_non_null(strstr(told.last, " s: rank 0 has published nothing"));
+}
+
 static void test_slow_stores_a_file_that_stays_locked(void **state)
 {
     struct told told;
@@ -268,6 +331,7 @@ int main(void)
         cmocka_unit_test(test_slow_stores_are_not_told_of_where_none_is),
         cmocka_unit_test(test_slow_stores_one_of_torch_says_nothing),
         cmocka_unit_test(test_slow_stores_of_horovod_are_told_of),
+        cmocka_unit_test(test_slow_stores_hide_no_rank_that_lacks),
         cmocka_unit_test(test_slow_stores_a_file_that_stays_locked),
         cmocka_unit_test(test_slow_stores_a_port_where_nobody_listens_is_not_met_itself),
     };
