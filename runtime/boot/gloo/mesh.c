@@ -19,6 +19,7 @@
 /* Between looks at the store: Gloo's own is 10 ms, which a long wait need not be. */
 #define LOOK_MS_MIN 5
 #define LOOK_MS_MAX 50
+#define SILENT_NS 1000000000u /* a store that does not answer so long is not just busy */
 
 struct mesh {
     const struct horon_gloo_mesh_options *options;
@@ -171,28 +172,6 @@ static void look_at_watch(struct mesh *mesh)
     horon_gloo_watch_look(&mesh->watch, subject, text);
 }
 
-static horon_status_t connect_all(struct mesh *mesh, struct horon_error *error)
-{
-    uint64_t look_ns = 0;
-    int pause_ms = LOOK_MS_MIN;
-    horon_status_t status = HORON_OK;
-    while (status == HORON_OK && !horon_gloo_pairs_done(&mesh->pairs)) {
-        const uint64_t now_ns = horon_clock_ns();
-        if (now_ns >= look_ns) {
-            const int found = look(mesh, error);
-            if (found < 0)
-                return error->status;
-            pause_ms = found > 0 ? LOOK_MS_MIN : pause_ms * 2;
-            pause_ms = pause_ms < LOOK_MS_MAX ? pause_ms : LOOK_MS_MAX;
-            look_ns = horon_clock_deadline(horon_clock_ns(), pause_ms);
-        }
-        status = horon_gloo_pairs_turn(&mesh->pairs, &mesh->wait, pause_ms, error);
-        if (!horon_gloo_pairs_done(&mesh->pairs))
-            look_at_watch(mesh);
-    }
-    return status;
-}
-
 static horon_status_t timed_out(const struct mesh *mesh, struct horon_error *error)
 {
     char text[HORON_ERROR_TEXT_BYTES] = "";
@@ -206,6 +185,36 @@ static horon_status_t timed_out(const struct mesh *mesh, struct horon_error *err
                     (long long)mesh->options->timeout_ms, mesh->options->store->prefix, text);
     horon_error_blame(error, HORON_CAUSE_ABSENT, missing, -1);
     return HORON_ERR_TIMEOUT;
+}
+
+/* The time was over in a call of the store. One that is short was under way just then; of another
+ * one the store has said what it waited for in vain, and which ranks lack is not known. */
+static horon_status_t failed_to_look(const struct mesh *mesh, struct horon_error *error)
+{
+    const bool silent = horon_clock_ns() - mesh->calling.begun_ns >= SILENT_NS;
+    return error->status == HORON_ERR_TIMEOUT && !silent ? timed_out(mesh, error) : error->status;
+}
+
+static horon_status_t connect_all(struct mesh *mesh, struct horon_error *error)
+{
+    uint64_t look_ns = 0;
+    int pause_ms = LOOK_MS_MIN;
+    horon_status_t status = HORON_OK;
+    while (status == HORON_OK && !horon_gloo_pairs_done(&mesh->pairs)) {
+        const uint64_t now_ns = horon_clock_ns();
+        if (now_ns >= look_ns) {
+            const int found = look(mesh, error);
+            if (found < 0)
+                return failed_to_look(mesh, error);
+            pause_ms = found > 0 ? LOOK_MS_MIN : pause_ms * 2;
+            pause_ms = pause_ms < LOOK_MS_MAX ? pause_ms : LOOK_MS_MAX;
+            look_ns = horon_clock_deadline(horon_clock_ns(), pause_ms);
+        }
+        status = horon_gloo_pairs_turn(&mesh->pairs, &mesh->wait, pause_ms, error);
+        if (!horon_gloo_pairs_done(&mesh->pairs))
+            look_at_watch(mesh);
+    }
+    return status == HORON_ERR_TIMEOUT ? timed_out(mesh, error) : status;
 }
 
 /* A rank may have closed because it waited in vain for one that lacks here, too. */
@@ -272,8 +281,6 @@ static horon_status_t run(struct mesh *mesh, int *sockets_out, struct horon_erro
         status = publish(mesh, error);
     if (status == HORON_OK) {
         status = connect_all(mesh, error);
-        if (status == HORON_ERR_TIMEOUT)
-            status = timed_out(mesh, error);
         if (status == HORON_ERR_PEER_LOST)
             status = lost(mesh, error);
     }

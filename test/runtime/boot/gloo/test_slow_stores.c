@@ -212,6 +212,7 @@ struct empty_store {
     struct horon_gloo_store base;
     struct told *told;
     int calls;
+    int calls_max;      /* after which it answers no more; 0: it always does */
     uint64_t called_ns; /* when the last one ended */
 };
 
@@ -231,10 +232,11 @@ static horon_status_t miss(struct horon_gloo_store *base, const char *key,
     const struct horon_gloo_wait told = horon_gloo_wait_told(wait, "a store", "it is slow");
     (void)key, (void)value_out;
     assert_true(wait->watch->begun_ns >= store->called_ns);
-    const horon_status_t status = horon_gloo_wait_for(&told, NULL, 0, 1, why);
+    const bool silent = store->calls_max > 0 && store->calls >= store->calls_max;
+    const horon_status_t status = horon_gloo_wait_for(&told, NULL, 0, silent ? -1 : 1, why);
     store->calls++;
     store->called_ns = horon_clock_ns();
-    return status;
+    return status == HORON_ERR_TIMEOUT ? horon_error_set(why, status, "it says nothing") : status;
 }
 
 static int has_told_all(void *arg)
@@ -243,29 +245,47 @@ static int has_told_all(void *arg)
     return store->told->lines == 2 || store->calls == 100;
 }
 
-/* Each call of the store is watched on its own, and a rank that lacks is told of beside it. */
-static void test_slow_stores_hide_no_rank_that_lacks(void **state)
+static horon_status_t ask_empty(struct empty_store *store, int64_t timeout_ms)
 {
     static const struct horon_gloo_store_ops ops = {.name = "empty", .set = take, .get = miss};
-    struct told told;
-    struct empty_store store = {.base.ops = &ops, .told = &told};
     int sockets[2];
-    (void)state;
-    begin(&told);
-    const struct horon_gloo_mesh_options mesh = {.store = &store.base,
+    store->base.ops = &ops;
+    const struct horon_gloo_mesh_options mesh = {.store = &store->base,
                                                  .rank = 1,
                                                  .size = 2,
                                                  .era = HORON_GLOO_ERA_3,
                                                  .interfaces = "",
-                                                 .timeout_ms = -1,
+                                                 .timeout_ms = timeout_ms,
                                                  .slow_ns = 1,
-                                                 .interrupted = has_told_all,
-                                                 .interrupted_arg = &store,
-                                                 .log = &told.log};
-    assert_int_equal(horon_gloo_mesh_connect(&mesh, sockets, &error), HORON_ERR_CANCELLED);
+                                                 .interrupted =
+                                                     timeout_ms < 0 ? has_told_all : NULL,
+                                                 .interrupted_arg = store,
+                                                 .log = &store->told->log};
+    return horon_gloo_mesh_connect(&mesh, sockets, &error);
+}
+
+/* Each call of the store is watched on its own, and a rank that lacks is told of beside it. */
+static void test_slow_stores_hide_no_rank_that_lacks(void **state)
+{
+    struct told told;
+    struct empty_store store = {.told = &told};
+    (void)state;
+    begin(&told);
+    assert_int_equal(ask_empty(&store, -1), HORON_ERR_CANCELLED);
     assert_int_equal(told.lines, 2);
     assert_non_null(strstr(told.text, "still waiting for a store, after "));
     assert_non_null(strstr(told.last, " s: rank 0 has published nothing"));
+}
+
+/* Of the ranks it could have told. */
+static void test_slow_stores_one_that_falls_silent_is_the_reason(void **state)
+{
+    struct told told;
+    struct empty_store store = {.told = &told, .calls_max = 2};
+    (void)state;
+    begin(&told);
+    assert_int_equal(ask_empty(&store, 1500), HORON_ERR_TIMEOUT);
+    assert_string_equal(error.text, "it says nothing");
 }
 
 static void test_slow_stores_a_file_that_stays_locked(void **state)
@@ -332,6 +352,7 @@ int main(void)
         cmocka_unit_test(test_slow_stores_one_of_torch_says_nothing),
         cmocka_unit_test(test_slow_stores_of_horovod_are_told_of),
         cmocka_unit_test(test_slow_stores_hide_no_rank_that_lacks),
+        cmocka_unit_test(test_slow_stores_one_that_falls_silent_is_the_reason),
         cmocka_unit_test(test_slow_stores_a_file_that_stays_locked),
         cmocka_unit_test(test_slow_stores_a_port_where_nobody_listens_is_not_met_itself),
     };
