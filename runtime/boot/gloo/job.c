@@ -62,7 +62,7 @@ static horon_status_t connect_all(struct horon_boot *boot, const struct horon_id
                                                  .size = id->size,
                                                  .era = era,
                                                  .interfaces = config->interfaces,
-                                                 .timeout_ms = config->start_timeout_ms,
+                                                 .deadline_ns = deadline_ns,
                                                  .slow_ns = caller->slow_ns,
                                                  .interrupted = caller->interrupted,
                                                  .interrupted_arg = caller->interrupted_arg,

@@ -180,9 +180,9 @@ static horon_status_t timed_out(const struct mesh *mesh, struct horon_error *err
         missing++;
     name_missing(mesh, text, sizeof text);
     horon_error_set(error, HORON_ERR_TIMEOUT,
-                    "no mesh with Gloo's ranks within %lld ms, under '%s' in the store (the same "
-                    "store, prefix and era everywhere?): %s",
-                    (long long)mesh->options->timeout_ms, mesh->options->store->prefix, text);
+                    "no mesh with Gloo's ranks in time, under '%s' in the store (the same store, "
+                    "prefix and era everywhere?): %s",
+                    mesh->options->store->prefix, text);
     horon_error_blame(error, HORON_CAUSE_ABSENT, missing, -1);
     return HORON_ERR_TIMEOUT;
 }
@@ -307,7 +307,7 @@ horon_status_t horon_gloo_mesh_connect(const struct horon_gloo_mesh_options *opt
     horon_gloo_watch_begin(&mesh.watch, options->slow_ns, options->log);
     horon_gloo_watch_begin(&mesh.calling, options->slow_ns, options->log);
     mesh.wait = (struct horon_gloo_wait){
-        .deadline_ns = horon_clock_deadline(horon_clock_ns(), options->timeout_ms),
+        .deadline_ns = options->deadline_ns,
         .interrupted = options->interrupted,
         .arg = options->interrupted_arg,
         .watch = &mesh.calling,

@@ -14,7 +14,7 @@ struct horon_gloo_mesh_options {
     int rank, size;
     enum horon_gloo_era era; /* 1 or 3 */
     const char *interfaces;  /* the row INTERFACES: the first match listens; "": 127.0.0.1 only */
-    int64_t timeout_ms;      /* of all of it; -1: none */
+    uint64_t deadline_ns;    /* of all of it, by horon_clock_ns(); UINT64_MAX: none */
     uint64_t slow_ns; /* after so long a warning says which ranks lack, or that the store does
                          not answer; 0: none does */
     int (*interrupted)(void *arg); /* asked every 100 ms at least: not 0 ends it; NULL: never */

@@ -5,6 +5,7 @@
 
 #include "../../../free_port.h"
 #include "alloc.h"
+#include "clock.h"
 #include "codec.h"
 
 #include <setjmp.h>
@@ -108,7 +109,7 @@ static void start(struct world *world, struct rank *rank, enum horon_gloo_era er
         .size = size,
         .era = era,
         .interfaces = "",
-        .timeout_ms = 20000,
+        .deadline_ns = horon_clock_deadline(horon_clock_ns(), 20000),
         .log = &world->log,
     };
     assert_non_null(rank->options.store);
@@ -303,7 +304,7 @@ static void test_mesh_a_rank_that_does_not_come_is_named(void **state)
     struct rank here;
     for (int e = 0; e < 2; e++) {
         start(world, &here, eras[e], 0, 4);
-        here.options.timeout_ms = 30;
+        here.options.deadline_ns = horon_clock_deadline(horon_clock_ns(), 30);
         horon_gloo_store_nest(here.options.store, e ? "3" : "1", NULL);
         horon_gloo_store_destroy(world->others);
         world->others = horon_gloo_hash_store(world->hash);
@@ -360,7 +361,7 @@ static void test_mesh_a_rank_that_is_lazy_is_told(void **state)
     struct rank here;
     publish_lazily(world, "1", "127.9.9.9");
     start(world, &here, HORON_GLOO_ERA_3, 0, 2);
-    here.options.timeout_ms = 30;
+    here.options.deadline_ns = horon_clock_deadline(horon_clock_ns(), 30);
     go(&here);
     join(&here);
     expect_failure(&here, HORON_ERR_TIMEOUT, "TORCH_GLOO_LAZY_INIT");
@@ -475,7 +476,7 @@ static void test_mesh_of_era_1_a_rank_that_closes_is_named(void **state)
     struct world *world = *state;
     struct rank here;
     start(world, &here, HORON_GLOO_ERA_1, 0, 3);
-    here.options.timeout_ms = -1;
+    here.options.deadline_ns = UINT64_MAX;
     go(&here);
     publish(world, HORON_GLOO_ERA_1, 3, 1, "127.9.9.9", 9);
     const struct horon_gloo_peer peer = published(world, HORON_GLOO_ERA_1, 3, 0, 1);
@@ -551,7 +552,7 @@ static void test_mesh_an_interrupted_wait_ends(void **state)
     struct rank here;
     int asked = 0;
     start(*state, &here, HORON_GLOO_ERA_3, 0, 2);
-    here.options.timeout_ms = -1;
+    here.options.deadline_ns = UINT64_MAX;
     here.options.interrupted = no;
     here.options.interrupted_arg = &asked;
     go(&here);

@@ -185,7 +185,7 @@ static void expect_http(int port, const char *state)
                                                  .size = 2,
                                                  .era = HORON_GLOO_ERA_1,
                                                  .interfaces = "",
-                                                 .timeout_ms = -1,
+                                                 .deadline_ns = UINT64_MAX,
                                                  .slow_ns = 1,
                                                  .interrupted = has_told,
                                                  .interrupted_arg = &told,
@@ -250,17 +250,17 @@ static horon_status_t ask_empty(struct empty_store *store, int64_t timeout_ms)
     static const struct horon_gloo_store_ops ops = {.name = "empty", .set = take, .get = miss};
     int sockets[2];
     store->base.ops = &ops;
-    const struct horon_gloo_mesh_options mesh = {.store = &store->base,
-                                                 .rank = 1,
-                                                 .size = 2,
-                                                 .era = HORON_GLOO_ERA_3,
-                                                 .interfaces = "",
-                                                 .timeout_ms = timeout_ms,
-                                                 .slow_ns = 1,
-                                                 .interrupted =
-                                                     timeout_ms < 0 ? has_told_all : NULL,
-                                                 .interrupted_arg = store,
-                                                 .log = &store->told->log};
+    const struct horon_gloo_mesh_options mesh = {
+        .store = &store->base,
+        .rank = 1,
+        .size = 2,
+        .era = HORON_GLOO_ERA_3,
+        .interfaces = "",
+        .deadline_ns = horon_clock_deadline(horon_clock_ns(), timeout_ms),
+        .slow_ns = 1,
+        .interrupted = timeout_ms < 0 ? has_told_all : NULL,
+        .interrupted_arg = store,
+        .log = &store->told->log};
     return horon_gloo_mesh_connect(&mesh, sockets, &error);
 }
 
