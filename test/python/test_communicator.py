@@ -223,11 +223,15 @@ def test_a_rank_whose_end_is_an_exception_waits_for_nobody_beside_mpi(family, ba
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_rank_that_failed_is_the_first_to_abort_mpi(family, tmp_path):
-    """All whose script an exception ends call MPI_Abort(), and the launcher blames the first."""
+    """All whose script an exception ends call MPI_Abort(), and the launcher blames the first. Open
+    MPI's mpirun now and then cannot read who that is: then what came first to MPI's end tells."""
     script = END_SCRIPT.replace("END", "raise ValueError('the dog ate it')")
     status, out, err = run(family, tmp_path, 3, script, python=["-m", "mpi4py"])
     told = r"(?:MPI_ABORT was invoked on rank|MPI_Abort\(.* process) (\d)"
-    assert status != 0 and re.findall(told, out + err) == ["1"], out + err
+    blamed = re.findall(told, out + err)
+    if not blamed and "ORTE_ERROR_LOG: Data unpack had inadequate space" in err:
+        blamed = re.findall(r"MPI_Finalize\(\) of rank (\d) comes", err)[:1]
+    assert status != 0 and blamed == ["1"], out + err
 
 
 @pytest.mark.parametrize("status", [0, 3])
