@@ -4,6 +4,8 @@
 #undef NDEBUG
 #include "boots.h"
 
+#include "../../own_network.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -13,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 static void test_boot_rank_0_at_another_port_says_so(void **state)
@@ -93,7 +94,7 @@ static int join_without_loopback(void)
 {
     struct boots world;
     if (unshare(CLONE_NEWNET) != 0)
-        return 77;
+        return NO_OWN_NETWORK;
     boots_init(&world, 2, "STORE=tcp://127.0.0.1:29511");
     boots_setting(&world, "JOB_KEY=a secret of these tests");
     boots_setting(&world, "START_TIMEOUT=200ms");
@@ -104,17 +105,8 @@ static int join_without_loopback(void)
 
 static void test_boot_loopback_that_is_down_is_told(void **state)
 {
-    int how = 0;
     (void)state;
-    const pid_t child = fork();
-    if (child == 0)
-        _exit(join_without_loopback());
-    assert_int_equal(waitpid(child, &how, 0), child);
-    if (WIFEXITED(how) && WEXITSTATUS(how) == 77) {
-        print_message("SKIP: no network namespace of our own; needs root\n");
-        skip();
-    }
-    assert_int_equal(how, 0);
+    run_apart(join_without_loopback);
 }
 
 int main(void)

@@ -3,6 +3,8 @@
 #undef NDEBUG
 #include "boot/connect/listen.h"
 
+#include "../../../own_network.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +19,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define PORT "40000" /* the only one of a network of our own */
@@ -105,12 +106,12 @@ static int listen_without_a_free_port(void)
     struct horon_addresses at = {.count = 1};
     struct horon_listeners first = {0};
     if (unshare(CLONE_NEWNET) != 0)
-        return 77;
+        return NO_OWN_NETWORK;
     const int file = open("/proc/sys/net/ipv4/ip_local_port_range", O_WRONLY);
     const int any = socket(AF_INET, SOCK_DGRAM, 0);
     if (any < 0 || ioctl(any, SIOCSIFFLAGS, &loopback) != 0 ||
         write(file, range, sizeof range - 1) != (ssize_t)sizeof range - 1)
-        return 77;
+        return NO_OWN_NETWORK;
     horon_address_parse("127.0.0.1", 0, &at.items[0]);
     if (horon_listeners_add(&at, 0, 0, 0, &first) != atoi(PORT))
         return 1;
@@ -122,17 +123,8 @@ static int listen_without_a_free_port(void)
 
 static void test_listen_without_a_free_port_says_which_were_tried(void **state)
 {
-    int how = 0;
     (void)state;
-    const pid_t child = fork();
-    if (child == 0)
-        _exit(listen_without_a_free_port());
-    assert_int_equal(waitpid(child, &how, 0), child);
-    if (WIFEXITED(how) && WEXITSTATUS(how) == 77) {
-        print_message("SKIP: no network of our own; needs root\n");
-        skip();
-    }
-    assert_int_equal(how, 0);
+    run_apart(listen_without_a_free_port);
 }
 
 int main(void)

@@ -9,6 +9,7 @@
 #include "clock.h"
 
 #include "../../../free_port.h"
+#include "../../../own_network.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +26,6 @@
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define PORT "40000"
@@ -314,12 +314,12 @@ static int dial_itself(void)
     struct told told;
     struct horon_gloo_store *store = NULL;
     if (unshare(CLONE_NEWNET) != 0)
-        return 77;
+        return NO_OWN_NETWORK;
     const int file = open("/proc/sys/net/ipv4/ip_local_port_range", O_WRONLY);
     const int any = socket(AF_INET, SOCK_DGRAM, 0);
     if (any < 0 || ioctl(any, SIOCSIFFLAGS, &loopback) != 0 ||
         write(file, range, sizeof range - 1) != (ssize_t)sizeof range - 1)
-        return 77;
+        return NO_OWN_NETWORK;
     begin(&told);
     const horon_status_t status = open_it(&told, "tcp://127.0.0.1:" PORT, has_told, &store);
     const bool good = status == HORON_ERR_CANCELLED && strstr(told.text, ": Connection refused");
@@ -330,17 +330,8 @@ static int dial_itself(void)
 
 static void test_slow_stores_a_port_where_nobody_listens_is_not_met_itself(void **state)
 {
-    int how = 0;
     (void)state;
-    const pid_t child = fork();
-    if (child == 0)
-        _exit(dial_itself());
-    assert_int_equal(waitpid(child, &how, 0), child);
-    if (WIFEXITED(how) && WEXITSTATUS(how) == 77) {
-        print_message("SKIP: no network of our own; needs root\n");
-        skip();
-    }
-    assert_int_equal(how, 0);
+    run_apart(dial_itself);
 }
 
 int main(void)
