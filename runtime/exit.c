@@ -19,6 +19,7 @@
 #include "clock.h"
 #include "host/process.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -88,6 +89,8 @@ static bool follows_another(const struct horon_context *ctx)
 static void drive_and_say(struct horon_context *ctx, bool (*reached)(const struct horon_context *),
                           int limit_ms, const char *what)
 {
+    assert(limit_ms > TELL_MS);
+    assert(horon_engine_failure(ctx->engine)); /* or there would be nothing to stay for */
     drive_until(ctx, reached, TELL_MS);
     if (!reached(ctx))
         HORON_LOG_WARN(&ctx->log,
