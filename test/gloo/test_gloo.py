@@ -160,15 +160,17 @@ def failures(kinds, script, kill=None, line=None, like=None):
 
 
 def assert_ends(kinds, script, dies, **more):
-    """@p dies is killed and all others fail. Of horon's, the first to fail names it, and ends; the
-    next may name either. So it is where another kind fails first, and ends, which names none."""
+    """@p dies is killed and all others fail, also what they begin after that. Of horon's, the first
+    to fail names it, and ends; the next may name either. So it is where another kind fails first,
+    and ends, which names none."""
     statuses, told = failures(kinds, script, **more)
     last = {rank: told[rank][-1] for rank in range(len(kinds)) if rank != dies}
     assert statuses == [-9 if rank == dies else 3 for rank in range(len(kinds))], (statuses, told)
     assert all("failed" in line for line in last.values()), (kinds, last)
     own = {rank: line for rank, line in last.items() if kinds[rank] == "horon"}
     for rank, line in own.items():
-        named = re.search(r" a rank of the job is gone: .* failed: rank (\d) ", line)
+        told = r" a rank of the job is gone: .* (?:failed|was refused): rank (\d) "
+        named = re.search(told, line)
         assert named and int(named[1]) != rank, (kinds, own)
     if own and len(own) == len(last):
         assert any(f"rank {dies}" in line for line in own.values()), (kinds, own)
@@ -183,13 +185,14 @@ def test_a_rank_that_dies_in_an_allreduce():
 def test_a_rank_that_dies_in_a_message():
     """Of 64 MiB, which has its credit: the rank that sends it, or the one that receives it. It may
     have come whole on a busy machine; another one, of which the other end never hears, has not."""
-    script = ["+ recv u8 - 67108864 1 0 3", "barrier", "+ send u8 - 67108864 1 0 3"]
+    script = ["+ recv u8 - 67108864 1 0 3", "ANOTHER", "barrier", "+ send u8 - 67108864 1 0 3"]
     another = {0: "+ send u8 - 67108864 1 0 4", 1: "+ recv u8 - 67108864 1 0 4"}
     for peer in "gloo", "torch":
         for kinds in ["horon", peer], [peer, "horon"], ["horon", "horon"]:
             for dies in 0, 1:
                 like = None if peer in kinds else peer
-                steps = [*script, another[dies], f"die - - 0 {dies}", "wait"]
+                script[1] = another[dies]
+                steps = [*script, f"die - - 0 {dies}", "wait"]
                 assert_ends(kinds, steps, dies, like=like)
 
 
