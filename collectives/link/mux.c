@@ -484,6 +484,26 @@ size_t horon_mux_eager_bytes(const struct horon_mux *mux)
     return mux ? mux->options.eager_bytes : 0;
 }
 
+/* Of a failure the turn that is due tells. */
+bool horon_mux_read_one(struct horon_mux *mux, size_t bytes)
+{
+    struct horon_error lost;
+    bool came = false;
+    HORON_ASSERT_OWNER(mux->options.owner);
+    mux->rx.read_max = HORON_MUX_SHORT_HEADER_BYTES + bytes;
+    if (mux->failure.status || mux->tx.broken.status || mux->rx.fetches.first ||
+        horon_mux_tx_wants(mux))
+        return false;
+    lost.text[0] = 0; /* all of it is too much for every turn of a loop that spins */
+    const horon_status_t status = horon_mux_rx_progress(mux, &came, &lost);
+    if (status)
+        end_mux(mux, status, &lost);
+    if (status || !came)
+        return false;
+    mux->rx.read_max = 0;
+    return true;
+}
+
 bool horon_mux_lacks_room(const struct horon_mux *mux, size_t bytes)
 {
     return mux && !mux->failure.status && bytes <= mux->options.eager_bytes &&

@@ -575,20 +575,3 @@ horon_status_t horon_mux_rx_progress(struct horon_mux *mux, bool *moved_out,
     }
     return HORON_OK;
 }
-
-/* What the link says that has ended, it says again in the turn. */
-bool horon_mux_read_one(struct horon_mux *mux, size_t bytes)
-{
-    struct horon_error lost;
-    bool came = false;
-    HORON_ASSERT_OWNER(mux->options.owner);
-    mux->rx.read_max = HORON_MUX_SHORT_HEADER_BYTES + bytes;
-    if (mux->failure.status || mux->tx.broken.status || mux->rx.fetches.first ||
-        horon_mux_tx_wants(mux))
-        return false;
-    lost.text[0] = 0; /* all of it is too much for every turn of a loop that spins */
-    if (horon_mux_rx_progress(mux, &came, &lost) != HORON_OK || !came)
-        return false;
-    mux->rx.read_max = 0;
-    return true;
-}

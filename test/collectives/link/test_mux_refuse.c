@@ -6,6 +6,7 @@
  */
 #include "transfers.h"
 
+#include "link/mux_announced.h"
 #include "link/mux_frame.h"
 
 enum { EAGER = 100, TOTAL = 250, BODY_MAX = 4000 };
@@ -378,10 +379,29 @@ static void test_mux_last_words_are_heard_when_sending_fails(void **state)
     mesh_destroy(&mesh);
 }
 
+/* As in a turn: the one that follows tells whose fault it is. */
+static void test_mux_refused_without_a_turn_is_the_peers_fault(void **state)
+{
+    (void)state;
+    for (int in_turn = 0; in_turn < 2; in_turn++) {
+        struct rogue rogue;
+        struct horon_error error = {.blame = {.rank = -1}};
+        rogue_open(&rogue);
+        const struct horon_mux_frame frame = data(1, 100, 0, 50, false);
+        say(&rogue, &frame);
+        if (!in_turn)
+            assert_false(horon_mux_read_one(rogue.mux, 100));
+        assert_int_equal(hear(&rogue, &error), HORON_ERR_PROTO);
+        assert_int_equal(error.blame.rank, 1);
+        rogue_close(&rogue);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mux_data_without_credit_is_refused),
+        cmocka_unit_test(test_mux_refused_without_a_turn_is_the_peers_fault),
         cmocka_unit_test(test_mux_eager_data_beyond_its_share_is_refused),
         cmocka_unit_test(test_mux_eager_transfers_beyond_their_number_are_refused),
         cmocka_unit_test(test_mux_pieces_out_of_order_are_refused),
