@@ -43,18 +43,12 @@ static horon_status_t refuse_failed(const struct horon_error *failure, const cha
     return failure->status;
 }
 
-/* May be NULL, or of no version that there is. */
-static bool is_readable(const horon_descriptor_t *desc)
-{
-    return desc && desc->struct_bytes >= offsetof(horon_descriptor_t, dst_count);
-}
-
 /* As horon_request_describe() says it, as far as a descriptor tells that is not checked yet. */
 HORON_SELDOM horon_status_t horon_refuse_described(struct horon_error why,
                                                    const horon_descriptor_t *desc)
 {
     char what[WHAT_BYTES] = "an operation", shown[WHAT_BYTES - 32];
-    const bool has_verb = is_readable(desc) && desc->verb < HORON_VERB_COUNT;
+    const bool has_verb = horon_descriptor_is_readable(desc) && desc->verb < HORON_VERB_COUNT;
     if (has_verb && desc->name)
         snprintf(what, sizeof what, "%s '%s'", horon_verb_name((horon_verb_t)desc->verb),
                  horon_name_show(desc->name, shown, sizeof shown));
@@ -69,7 +63,7 @@ horon_status_t horon_context_find_team(struct horon_context *ctx, const horon_de
                                        struct horon_engine_team **team_out)
 {
     struct horon_engine_team *team = horon_engine_job(ctx->engine);
-    if (is_readable(desc) && desc->process_set != 0) {
+    if (horon_descriptor_is_readable(desc) && desc->process_set != 0) {
         const horon_status_t found =
             horon_process_set_take(ctx, desc->process_set, &team, horon_thread_error());
         if (found != HORON_OK)

@@ -7,7 +7,8 @@
  *
  * `change` is held while that goes on: of two threads one comes after the other. Nor does a join of
  * this rank begin meanwhile, since the second meeting would be refused here. `lock` guards the
- * table, for moments; a thread that submits takes a reference to the team under it.
+ * table, for moments; a thread that submits takes a reference to the team under it. One that holds
+ * the progress token needs neither: the table changes, and teams go, by a thread that holds it.
  */
 #include "submit.h"
 
@@ -32,6 +33,19 @@ horon_status_t horon_process_sets_init(struct horon_context *ctx)
 void horon_process_sets_deinit(struct horon_context *ctx)
 {
     horon_sets_deinit(&ctx->sets.known);
+}
+
+/* Nobody reads the table until it is given back. */
+static void take_table(struct horon_context *ctx)
+{
+    horon_token_take(ctx);
+    pthread_mutex_lock(&ctx->sets.lock);
+}
+
+static void give_table_back(struct horon_context *ctx)
+{
+    pthread_mutex_unlock(&ctx->sets.lock);
+    horon_token_release(ctx);
 }
 
 /* ---- meeting -------------------------------------------------------------------------------- */
@@ -170,9 +184,9 @@ static horon_status_t confirm(struct meeting *meeting, const struct horon_error 
 static void drop(struct horon_context *ctx, struct horon_set *set)
 {
     assert(set->id > 0); /* the job stays */
-    pthread_mutex_lock(&ctx->sets.lock);
+    take_table(ctx);
     horon_sets_remove(&ctx->sets.known, set);
-    pthread_mutex_unlock(&ctx->sets.lock);
+    give_table_back(ctx);
     if (set->team)
         horon_context_remove_team(set->team);
     horon_free(set);
@@ -184,16 +198,16 @@ static void make(struct horon_context *ctx, struct horon_set *set,
 {
     struct horon_context_team *team = NULL;
     assert(!set->team);
-    pthread_mutex_lock(&ctx->sets.lock);
+    take_table(ctx);
     horon_sets_enter(&ctx->sets.known, set);
-    pthread_mutex_unlock(&ctx->sets.lock);
+    give_table_back(ctx);
     if (horon_set_find_rank(set, ctx->boot.topology.rank) < 0 ||
         horon_context_add_team(ctx, ctx->sets.known.newest_team, set->ranks, set->size, backends,
                                &team, error) != HORON_OK)
         return;
-    pthread_mutex_lock(&ctx->sets.lock);
+    take_table(ctx);
     set->team = team;
-    pthread_mutex_unlock(&ctx->sets.lock);
+    give_table_back(ctx);
 }
 
 /* What may fail here alone does so before all agree: else the tables would differ. @return NULL: it
@@ -202,10 +216,10 @@ static struct horon_set *prepare(struct horon_context *ctx, int32_t *ranks, size
                                  struct horon_error *refusal)
 {
     struct horon_set *set = NULL;
-    pthread_mutex_lock(&ctx->sets.lock);
+    take_table(ctx);
     if (horon_sets_check(&ctx->sets.known, ranks, count, refusal) == HORON_OK)
         set = horon_sets_make(&ctx->sets.known, ranks, count);
-    pthread_mutex_unlock(&ctx->sets.lock);
+    give_table_back(ctx);
     if (!set && refusal->status == HORON_OK)
         horon_error_set(refusal, HORON_ERR_MEMORY, "no memory for a process set");
     return set;
@@ -421,6 +435,13 @@ horon_status_t horon_process_set_take(struct horon_context *ctx, int32_t id,
     }
     pthread_mutex_unlock(&ctx->sets.lock);
     return status;
+}
+
+struct horon_engine_team *horon_process_set_look(const struct horon_context *ctx, int32_t id)
+{
+    HORON_ASSERT_OWNER(&ctx->owner);
+    const struct horon_set *set = horon_sets_find(&ctx->sets.known, id);
+    return set && set->team ? horon_context_team_of(set->team) : NULL;
 }
 
 /* Under the lock, which these questions take although they change nothing. */

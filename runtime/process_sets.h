@@ -11,7 +11,8 @@ struct horon_engine_team;
 
 struct horon_process_sets {
     pthread_mutex_t change; /* guards nothing: held while a set is added or removed */
-    pthread_mutex_t lock;   /* guards the table, which only the holder of `change` changes */
+    pthread_mutex_t lock;   /* guards the table, which only the holder of `change` changes, and
+                             * with the progress token: the holder of that reads without a lock */
     struct horon_sets known;
 };
 
@@ -26,5 +27,8 @@ horon_status_t horon_process_sets_add_static(struct horon_context *ctx, struct h
 horon_status_t horon_process_set_take(struct horon_context *ctx, int32_t id,
                                       struct horon_engine_team **team_out,
                                       struct horon_error *error);
+/** The same without a reference, for as long as the caller holds the progress token.
+ * @return NULL: there is no such set, or this rank is no member */
+struct horon_engine_team *horon_process_set_look(const struct horon_context *ctx, int32_t id);
 
 #endif

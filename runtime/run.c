@@ -252,11 +252,16 @@ static horon_status_t run_here(struct horon_context *ctx, struct horon_engine_te
         return drive_now(ctx, &request, 1, timeout_ms, error);
     atomic_store_explicit(&request->refs, 1, memory_order_relaxed);
     horon_kept_put(team, request);
-    horon_token_release(ctx);
-    if (begun == HORON_OK)
+    if (begun == HORON_OK) {
+        horon_token_release(ctx);
         return HORON_OK;
+    }
     assert(begun == HORON_AGAIN);
-    return horon_team_run(ctx, team, desc, false, timeout_ms, error);
+    horon_team_ref(team);
+    horon_token_release(ctx);
+    const horon_status_t ended = horon_team_run(ctx, team, desc, false, timeout_ms, error);
+    horon_team_unref(team);
+    return ended;
 }
 
 /* ---- messages ------------------------------------------------------------------------------- */
@@ -421,45 +426,73 @@ static horon_status_t run_messages_posted(struct horon_context *ctx, struct horo
     return first;
 }
 
-static horon_status_t run_messages(struct horon_context *ctx, struct horon_engine_team *team,
-                                   const horon_descriptor_t *descs, size_t n, int64_t timeout_ms,
-                                   struct horon_error *error)
+/* ---- where it is run ------------------------------------------------------------------------ */
+
+static bool is_message(const horon_descriptor_t *desc)
 {
-    return are_kept(descs, n) && horon_token_try(ctx)
-               ? run_messages_here(ctx, team, descs, n, timeout_ms, error)
-               : run_messages_posted(ctx, team, descs, n, timeout_ms, error);
+    return horon_descriptor_is_readable(desc) && desc->verb < HORON_VERB_COUNT &&
+           horon_verb_rows[desc->verb].paired;
+}
+
+/* Else it is posted, whatever other threads do. */
+static bool may_run_here(const horon_descriptor_t *descs, size_t n, bool messages)
+{
+    if (messages)
+        return are_kept(descs, n);
+    return horon_descriptor_is_readable(descs) && (descs->flags & HORON_IN_ORDER);
+}
+
+static bool lacks_output(const struct horon_engine_team *team, const horon_descriptor_t *desc)
+{
+    return !desc->dst && !desc->alloc && learns_output(team, desc);
+}
+
+/* With the token. @return NULL: it is to be refused, with a reason, by run_posted() */
+static struct horon_engine_team *find_here(struct horon_context *ctx,
+                                           const horon_descriptor_t *desc)
+{
+    struct horon_engine_team *team = desc->process_set == 0
+                                         ? horon_engine_job(ctx->engine)
+                                         : horon_process_set_look(ctx, desc->process_set);
+    return team && !horon_team_failure(team) && !lacks_output(team, desc) ? team : NULL;
 }
 
 /* @p error is the thread's */
-static horon_status_t run_on(struct horon_context *ctx, struct horon_engine_team *team,
-                             const horon_descriptor_t *desc, int64_t timeout_ms,
-                             struct horon_error *error)
+static horon_status_t run_posted(struct horon_context *ctx, const horon_descriptor_t *descs,
+                                 size_t n, bool messages, int64_t timeout_ms,
+                                 struct horon_error *error)
 {
-    const bool readable = desc && desc->struct_bytes >= offsetof(horon_descriptor_t, dst_count);
-    if (readable && !desc->dst && !desc->alloc && learns_output(team, desc))
-        return horon_error_set(error, HORON_ERR_INVALID, "horon_run() of %s needs dst or alloc",
-                               horon_verb_name((horon_verb_t)desc->verb));
-    if (readable && desc->verb < HORON_VERB_COUNT && horon_verb_rows[desc->verb].paired)
-        return run_messages(ctx, team, desc, 1, timeout_ms, error);
-    if (!readable || !(desc->flags & HORON_IN_ORDER) || !horon_token_try(ctx))
-        return horon_team_run(ctx, team, desc, false, timeout_ms, error);
-    return run_here(ctx, team, desc, timeout_ms, error);
+    struct horon_engine_team *team;
+    horon_status_t status = horon_context_find_team(ctx, descs, &team);
+    if (status != HORON_OK)
+        return status;
+    if (messages)
+        status = run_messages_posted(ctx, team, descs, n, timeout_ms, error);
+    else if (horon_descriptor_is_readable(descs) && lacks_output(team, descs))
+        status = horon_error_set(error, HORON_ERR_INVALID, "horon_run() of %s needs dst or alloc",
+                                 horon_verb_name((horon_verb_t)descs->verb));
+    else
+        status = horon_team_run(ctx, team, descs, false, timeout_ms, error);
+    horon_team_unref(team);
+    return status;
 }
 
-/* Likewise */
+/* Likewise. While a thread holds the token nobody removes its team, which it needs no reference to;
+ * afterwards its requests have one. */
 static horon_status_t run(struct horon_context *ctx, const horon_descriptor_t *descs, size_t n,
                           bool messages, int64_t timeout_ms, struct horon_error *error)
 {
-    struct horon_engine_team *team;
-    horon_status_t status = horon_context_refuse(ctx, true);
-    if (status == HORON_OK)
-        status = horon_context_find_team(ctx, descs, &team);
+    const horon_status_t status = horon_context_refuse(ctx, true);
     if (status != HORON_OK)
         return status;
-    status = messages ? run_messages(ctx, team, descs, n, timeout_ms, error)
-                      : run_on(ctx, team, descs, timeout_ms, error);
-    horon_team_unref(team);
-    return status;
+    if (may_run_here(descs, n, messages) && horon_token_try(ctx)) {
+        struct horon_engine_team *team = find_here(ctx, descs);
+        if (team)
+            return messages ? run_messages_here(ctx, team, descs, n, timeout_ms, error)
+                            : run_here(ctx, team, descs, timeout_ms, error);
+        horon_token_release(ctx);
+    }
+    return run_posted(ctx, descs, n, messages, timeout_ms, error);
 }
 
 /* @return the status */
@@ -475,7 +508,7 @@ static horon_status_t tell(horon_status_t status, char *error_text, size_t error
 horon_status_t horon_run(horon_context_t *ctx, const horon_descriptor_t *desc, int64_t timeout_ms,
                          char *error_text, size_t error_bytes)
 {
-    return tell(run(ctx, desc, 1, false, timeout_ms, horon_thread_error()), error_text,
+    return tell(run(ctx, desc, 1, is_message(desc), timeout_ms, horon_thread_error()), error_text,
                 error_bytes);
 }
 

@@ -7,6 +7,14 @@
 #include "context_state.h"
 #include "engine/team.h"
 
+#include <stddef.h>
+
+/** NULL is not, nor what is of no version that there is. */
+static inline bool horon_descriptor_is_readable(const horon_descriptor_t *desc)
+{
+    return desc && desc->struct_bytes >= offsetof(horon_descriptor_t, dst_count);
+}
+
 /** Begins a call: nothing has failed in this thread yet. @param waits a callback must not call it
  * @return OK | ERR_INVALID | ERR_FORKED | ERR_CLOSED */
 horon_status_t horon_context_refuse(struct horon_context *ctx, bool waits);
