@@ -128,7 +128,6 @@ horon_status_t horon_channel_create(const struct horon_channel_options *options,
     fill_tables(channel);
     channel->lends =
         options->lend_bytes > 0 && host->readable && team->host_count == 1 && team->local_size > 1;
-    atomic_store_explicit(&channel->stamp, horon_clock_ns(), memory_order_relaxed);
     *channel_out = channel;
     return HORON_OK;
 }

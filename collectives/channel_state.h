@@ -44,7 +44,6 @@ struct horon_channel {
     struct horon_pipeline pipeline;
     struct horon_stream stream; /* copies into its slots */
     bool lends;                 /* ranks read inputs where they lie; see exec/lent.h */
-    _Atomic uint64_t stamp;     /* of this rank's offers; likewise */
 
     /* exchanges between hosts: [HORON_SLOTS][carried] runs, each with scratch */
     int carried; /* segments this rank carries */

@@ -287,11 +287,14 @@ static horon_status_t make_loop(struct horon_context *ctx, struct horon_error *e
 
 static horon_status_t start_thread(struct horon_context *ctx, struct horon_error *error)
 {
+    sem_init(&ctx->thread_begun, 0, 0);
     const int failed = horon_thread_start(&ctx->thread, horon_progress_thread, ctx);
     if (failed)
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, failed,
                                      "cannot start the progress thread (is there memory for it; do "
                                      "ulimit -u and the cgroup's pids.max allow another thread?)");
+    while (sem_wait(&ctx->thread_begun) != 0)
+        continue;
     horon_life_move(&ctx->life, HORON_LIFE_RUNNING);
     return HORON_OK;
 }
@@ -302,6 +305,7 @@ static void tear_down(struct horon_context *ctx)
         horon_life_move(&ctx->life, HORON_LIFE_STOPPING);
         horon_doorbell_ring(ctx->doorbell);
         pthread_join(ctx->thread, NULL);
+        sem_destroy(&ctx->thread_begun);
     }
     horon_life_move(&ctx->life, HORON_LIFE_OVER);
     horon_recording_end(ctx);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * The inside of a context, shared by the files of this folder: context.c (birth and death), token.c
- * and progress.c (which thread makes progress), api.c, run.c and wait.c (the calls of the ABI), ...
- */
+/* The inside of a context, shared by the files of this folder: context.c (birth and death), token.c
+ * and progress.c (which thread makes progress), api.c, run.c and wait.c (the calls of the ABI) */
 #ifndef HORON_CONTEXT_STATE_H
 #define HORON_CONTEXT_STATE_H
 
@@ -18,6 +16,7 @@
 #include "yields.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 
 /** The teams besides the job; teams.c. */
@@ -69,6 +68,7 @@ struct horon_context {
     _Atomic bool calling_back; /* the progress thread is in users' callbacks, and drives nothing */
     struct horon_request *_Atomic to_finish; /* ended, callbacks not yet called; newest first */
     pthread_t thread;
+    sem_t thread_begun; /* other processes can tell that this one lives */
     /* the progress thread's: when it looks for stalls, at links, for core files next; ... */
     uint64_t stall_look_ns, link_look_ns, deaths_look_ns, deaths_looked_ns;
     bool woken_by_links;            /* ... and what ended its sleep */

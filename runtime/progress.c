@@ -87,6 +87,9 @@ void *horon_progress_thread(void *arg)
     struct horon_context *ctx = arg;
     uint64_t due_ns = 0; /* the next look for what it alone looks for */
     uint64_t turn_ns = UINT64_MAX;
+    struct horon_alive *alive = &horon_host_line(&ctx->host, ctx->host.local_rank)->alive;
+    const bool held = horon_alive_hold(alive); /* else nobody reads of this process */
+    sem_post(&ctx->thread_begun);
     pthread_setname_np(pthread_self(), "horon");
     horon_loop_own(ctx->loop);
     while (!horon_life_stops(&ctx->life)) {
@@ -117,5 +120,7 @@ void *horon_progress_thread(void *arg)
     if (horon_life_is_forked(&ctx->life)) /* by a callback: the child has no other thread, and */
         _exit(0);                         /* exit() would do once more what is the parent's */
     horon_callbacks_run(ctx);
+    if (held)
+        horon_alive_let_go(alive);
     return NULL;
 }

@@ -89,7 +89,8 @@ static bool may_read(const struct horon_context *ctx, int process)
 void horon_rings_lend(const struct horon_context *ctx, int local_rank, struct horon_link *link)
 {
     if (may_read(ctx, local_rank))
-        horon_link_ring_lend(link, horon_process_number(ctx->boot.local[local_rank].socket));
+        horon_link_ring_lend(link, horon_process_number(ctx->boot.local[local_rank].socket),
+                             &horon_host_line(&ctx->host, local_rank)->alive);
 }
 
 void horon_rings_see_readable(const struct horon_context *ctx, struct horon_host *host)

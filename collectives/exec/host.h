@@ -10,6 +10,7 @@
 #ifndef HORON_EXEC_HOST_H
 #define HORON_EXEC_HOST_H
 
+#include "alive.h"
 #include "link/link.h"
 #include "status.h"
 
@@ -37,8 +38,7 @@ struct horon_host_shape {
 #define HORON_RING_DATA_BYTES ((size_t)64 << 10)
 
 /** Data of a chunk slot where @p wanted was asked for: at least two lines for each rank of the job,
- * as each may have a region of it, and each host another (windows.h, reducescatter.c), in any team.
- */
+ * as each, and each host, may have a region of it in any team (windows.h, reducescatter.c). */
 size_t horon_host_chunk_bytes(size_t wanted, int job_size);
 
 /** Of the segment that the members of a team on one host share. */
@@ -71,12 +71,12 @@ struct horon_rank_line {
     _Atomic int32_t process; /* its number, for those that may read its memory */
     /* Without HORON_WAKE_ASLEEP, for looks after each step: it changes only where a rank sleeps. */
     _Alignas(64) _Atomic uint32_t wants;
+    _Alignas(64) struct horon_alive alive; /* what is read of that process is its own */
 };
 
 /** One member's line in the segment of a team. */
 struct horon_team_line {
-    /* What this rank knows of departures, its own included. Changes seldom; 0: nothing yet, odd: it
-     * is being written. */
+    /* Of what this rank knows of departures. 0: nothing yet, odd: it is being written. */
     _Alignas(64) _Atomic uint32_t version;
     _Atomic uint32_t generation;
     _Atomic bool left; /* it has left itself, and takes part in nothing more */
@@ -101,7 +101,7 @@ struct horon_aborts {
 /** A monotonic count with a line of its own. */
 struct horon_flag {
     _Alignas(64) _Atomic uint64_t value;
-    _Atomic uint64_t refused, read; /* lent.h */
+    _Atomic uint64_t refused, read, stamp; /* lent.h */
 };
 
 /** Head of a small or result slot. Data follows at once; what does not fit into the line of a small

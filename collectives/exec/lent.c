@@ -18,36 +18,44 @@ bool horon_lent_serves(const struct horon_channel *channel, uint64_t most_bytes)
     return channel->lends && most_bytes >= channel->options.lend_bytes;
 }
 
+/* Beside the flag that a rank stores once in such an operation: those that read have the line. */
+static _Atomic uint64_t *stamp_of(const struct horon_channel *channel, int local)
+{
+    return &channel->posted[local]->stamp;
+}
+
 struct horon_lent_input horon_lent_offer(const struct horon_channel *channel, const void *input)
 {
+    const _Atomic uint64_t *stamp = stamp_of(channel, channel->team->local_rank);
     return (struct horon_lent_input){
         .at = (uintptr_t)input,
-        .stamp_at = (uintptr_t)&channel->stamp,
-        .stamp = atomic_load_explicit(&channel->stamp, memory_order_relaxed),
+        .stamp = atomic_load_explicit(stamp, memory_order_relaxed),
     };
 }
 
 void horon_lent_recall(struct horon_channel *channel)
 {
-    atomic_fetch_add(&channel->stamp, 1);
+    if (!channel->lends)
+        return;
+    atomic_fetch_add(stamp_of(channel, channel->team->local_rank), 1);
+    atomic_thread_fence(memory_order_seq_cst); /* before the owner writes there */
 }
 
 /* @return was it what the offer said? */
 static bool fetch(const struct horon_channel *channel, int local,
                   const struct horon_lent_part *part, uint64_t first, uint64_t bytes)
 {
-    const pid_t owner =
-        atomic_load_explicit(&horon_host_line(channel->host, local)->process, memory_order_relaxed);
+    struct horon_rank_line *line = horon_host_line(channel->host, local);
+    const pid_t owner = atomic_load_explicit(&line->process, memory_order_relaxed);
     const uintptr_t at = part->offer.at + part->from + first;
-    uint64_t stamp = 0;
-    const struct iovec into[] = {{.iov_base = part->to + first, .iov_len = bytes},
-                                 {.iov_base = &stamp, .iov_len = sizeof stamp}};
-    const struct iovec from[] = {
-        {.iov_base = (void *)at, .iov_len = bytes},
-        {.iov_base = (void *)(uintptr_t)part->offer.stamp_at, .iov_len = sizeof stamp}};
-    return owner > 0 &&
-           process_vm_readv(owner, into, 2, from, 2, 0) == (ssize_t)(bytes + sizeof stamp) &&
-           stamp == part->offer.stamp;
+    const struct iovec into = {.iov_base = part->to + first, .iov_len = bytes};
+    const struct iovec from = {.iov_base = (void *)at, .iov_len = bytes};
+    if (owner <= 0 || process_vm_readv(owner, &into, 1, &from, 1, 0) != (ssize_t)bytes)
+        return false;
+    atomic_thread_fence(memory_order_acquire);
+    return atomic_load_explicit(stamp_of(channel, local), memory_order_relaxed) ==
+               part->offer.stamp &&
+           horon_alive_is_held(&line->alive);
 }
 
 /* A piece of one part. @return false: it cannot be read */

@@ -10,6 +10,7 @@
 #ifndef HORON_LINK_LINK_H
 #define HORON_LINK_LINK_H
 
+#include "alive.h"
 #include "status.h"
 
 #include <stdatomic.h>
@@ -66,12 +67,11 @@ struct horon_link_ops {
      * stopped, and go on. May cost a system call.
      * @return OK | ERR_PEER_LOST, what was sent is unanswered for longer than the limit */
     horon_status_t (*check)(struct horon_link *link, struct horon_error *error);
-    /** Reads the memory of the process at the other end: all of @p from, which names addresses
-     * there, into @p to, as long, in the order of the entries. Only of a link that lends; NULL:
-     * none of its kind does.
+    /** Reads the memory of the process at the other end: @p bytes from the address @p at there,
+     * into
+     * @p to. Only of a link that lends; NULL: none of its kind does.
      * @return OK | ERR_UNSUPPORTED, it cannot be read, or not all of it; @p to may be spoilt */
-    horon_status_t (*fetch)(struct horon_link *link, const struct iovec *to,
-                            const struct iovec *from, int count);
+    horon_status_t (*fetch)(struct horon_link *link, void *to, uint64_t at, size_t bytes);
     /** Says goodbye (what was sent still arrives), closes, frees. Takes no NULL. */
     void (*destroy)(struct horon_link *link);
 };
@@ -94,6 +94,10 @@ horon_status_t horon_link_always_answers(struct horon_link *link, struct horon_e
 struct horon_link {
     const struct horon_link_ops *ops;
     bool lends; /* each end may ask the other one to fetch; both know this alike */
+    /* Of one that lends: words that both ends see, of what this one lends and of what the other one
+     * does; see mux_loan.c */
+    _Atomic uint64_t *own_stamp;
+    const _Atomic uint64_t *peer_stamp;
 };
 
 static inline size_t horon_link_vector_bytes(const struct iovec *vector, int count)
@@ -136,6 +140,7 @@ struct horon_ring {
     _Alignas(64) _Atomic uint32_t writer_waits; /* set by a writer that found it full, until all
                                                    its bytes are placed; only it stores it */
     _Atomic uint32_t writer_closed;             /* nothing follows; likewise */
+    _Atomic uint64_t stamp;                     /* of what its writer lends; likewise */
     _Alignas(64) uint8_t data[];
 };
 /** Bytes of a ring that holds @p data_bytes (a power of two). */
@@ -162,7 +167,8 @@ horon_status_t horon_link_ring_create(struct horon_ring *out, struct horon_ring 
                                       size_t data_bytes, const struct horon_ring_wake *wake,
                                       struct horon_link **link_out);
 /** The link lends: its peer is the process @p pid, which has proven itself. Both ends say so,
- * before anything goes, or none. @param pid <= 0: it is not known here, and each fetch fails */
-void horon_link_ring_lend(struct horon_link *link, pid_t pid);
+ * before anything goes, or none. @param pid <= 0: it is not known here, and each fetch fails
+ * @param alive what that process holds, or each fetch fails; it must outlive the link */
+void horon_link_ring_lend(struct horon_link *link, pid_t pid, struct horon_alive *alive);
 
 #endif

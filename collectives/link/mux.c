@@ -60,7 +60,6 @@ horon_status_t horon_mux_create(struct horon_link *link, const struct horon_mux_
     horon_mux_queue_init(&mux->tx.notes);
     horon_mux_queue_init(&mux->tx.ready);
     horon_mux_queue_init(&mux->rx.fetches);
-    atomic_store_explicit(&mux->tx.stamp, horon_clock_ns(), memory_order_relaxed);
     *mux_out = mux;
     return HORON_OK;
 }

@@ -23,10 +23,10 @@
 struct horon_mux;
 struct horon_mux_announced; /* mux_announced.h */
 
-/** Where a transfer lies in the memory of its sender; addresses there. It is what was lent while
- * the word at stamp_at says `stamp`. */
+/** Where a transfer lies in the memory of its sender. It is what was lent while the word that both
+ * ends of the link see says `stamp`. */
 struct horon_mux_loan {
-    uint64_t at, stamp_at, stamp;
+    uint64_t at, stamp;
 };
 
 /** Names one transfer between two ranks; unique among those in flight in one direction. Any order

@@ -73,7 +73,6 @@ void horon_mux_loan_encode(const struct horon_mux_loan *loan, uint8_t body[HORON
 {
     struct horon_writer out = horon_writer_over(body, HORON_MUX_LOAN_BYTES);
     horon_write_u64(&out, loan->at);
-    horon_write_u64(&out, loan->stamp_at);
     horon_write_u64(&out, loan->stamp);
     assert(out.ok);
     assert(out.used == HORON_MUX_LOAN_BYTES);
@@ -84,7 +83,6 @@ struct horon_mux_loan horon_mux_loan_decode(const uint8_t body[HORON_MUX_LOAN_BY
     struct horon_reader in = horon_reader_over(body, HORON_MUX_LOAN_BYTES);
     struct horon_mux_loan loan;
     loan.at = horon_read_u64(&in);
-    loan.stamp_at = horon_read_u64(&in);
     loan.stamp = horon_read_u64(&in);
     assert(horon_reader_finished(&in));
     return loan;

@@ -63,8 +63,8 @@ enum horon_mux_type {
 #define HORON_MUX_FLAG_ANNOUNCES 2u
 #define HORON_MUX_SHORT_TAG_MAX UINT8_MAX
 
-/** The body of a LOAN: at, stamp_at and stamp, 8 bytes each. */
-#define HORON_MUX_LOAN_BYTES 24
+/** The body of a LOAN: at and stamp, 8 bytes each. */
+#define HORON_MUX_LOAN_BYTES 16
 
 struct horon_mux_frame {
     uint8_t type; /* enum horon_mux_type */

@@ -49,7 +49,6 @@ struct horon_mux_tx {
     uint32_t unsent_transfers;
     uint32_t sends_waiting; /* posted sends that cannot end without credit */
     uint64_t sent_bytes;
-    _Atomic uint64_t stamp; /* of what is lent; the peer reads it, too */
 };
 
 /* Read ahead: small frames come many to a system call. Bodies of posted receives bypass it but for

@@ -9,11 +9,11 @@
  *                  <------------   TAKEN; or, if that cannot be done, CREDIT, and DATA comes
  *
  * A send that is withdrawn is its owner's again at once, while the receiver may be reading. So a
- * loan goes with a stamp, a word in the sender's memory that each withdrawal changes before it
- * returns, and so does the end of the mux, by a failure or with its context. The receiver reads it
- * behind the data, in the same call: if it is still the loan's, the data was, too. What was lent to
- * others with the old stamp is sent instead. The stamp also tells a process that has got the number
- * of one that ended.
+ * loan goes with a stamp, a word of the sender's in the memory of the link that each withdrawal
+ * changes before it returns, and so does the end of the mux, by a failure or with its context. The
+ * receiver looks at it behind the data: if it is still the loan's, the data was, too. What was lent
+ * with the old stamp besides is sent instead. The link sees to it that what was read is the
+ * sender's, and not that of a process that has got its number.
  */
 #include "link/mux_internal.h"
 
@@ -27,8 +27,7 @@ struct horon_mux_loan horon_mux_tx_lend(const struct horon_mux *mux,
 {
     return (struct horon_mux_loan){
         .at = (uintptr_t)transfer->data,
-        .stamp_at = (uintptr_t)&mux->tx.stamp,
-        .stamp = atomic_load_explicit(&mux->tx.stamp, memory_order_relaxed),
+        .stamp = atomic_load_explicit(mux->link->own_stamp, memory_order_relaxed),
     };
 }
 
@@ -42,7 +41,10 @@ void horon_mux_tx_recall(struct horon_mux *mux, const struct horon_transfer *tra
 
 void horon_mux_tx_recall_all(struct horon_mux *mux)
 {
-    atomic_fetch_add(&mux->tx.stamp, 1);
+    if (!mux->link->lends)
+        return;
+    atomic_fetch_add(mux->link->own_stamp, 1);
+    atomic_thread_fence(memory_order_seq_cst); /* before the owner writes there */
 }
 
 void horon_mux_rx_borrow(struct horon_mux *mux, struct horon_transfer *transfer,
@@ -57,15 +59,13 @@ void horon_mux_rx_borrow(struct horon_mux *mux, struct horon_transfer *transfer,
 static bool fetch(struct horon_mux *mux, const struct horon_transfer *transfer, size_t bytes)
 {
     const struct horon_mux_loan *loan = &transfer->loan;
-    uint64_t stamp = 0;
+    struct horon_link *link = mux->link;
     uint8_t *to = (uint8_t *)transfer->data + transfer->moved_bytes;
-    const struct iovec into[] = {{.iov_base = to, .iov_len = bytes},
-                                 {.iov_base = &stamp, .iov_len = sizeof stamp}};
-    const struct iovec from[] = {
-        {.iov_base = (void *)(uintptr_t)(loan->at + transfer->moved_bytes), .iov_len = bytes},
-        {.iov_base = (void *)(uintptr_t)loan->stamp_at, .iov_len = sizeof stamp}};
-    assert(mux->link->ops->fetch);
-    return mux->link->ops->fetch(mux->link, into, from, 2) == HORON_OK && stamp == loan->stamp;
+    assert(link->ops->fetch);
+    if (link->ops->fetch(link, to, loan->at + transfer->moved_bytes, bytes) != HORON_OK)
+        return false;
+    atomic_thread_fence(memory_order_acquire);
+    return atomic_load_explicit(link->peer_stamp, memory_order_relaxed) == loan->stamp;
 }
 
 bool horon_mux_rx_fetch(struct horon_mux *mux)

@@ -40,13 +40,14 @@ struct ring_link {
     struct horon_link base;
     struct horon_ring *out, *in;
     size_t data_bytes;
-    uint64_t out_written; /* our copy of out->written */
-    uint64_t out_read;    /* last seen out->read */
-    uint64_t in_read;     /* our copy of in->read */
-    uint64_t in_written;  /* last seen in->written */
-    bool out_full;        /* the last send took less than it was given */
-    bool out_waits;       /* writer_waits is set */
-    pid_t peer;           /* whose memory is fetched; <= 0: that is not possible */
+    uint64_t out_written;      /* our copy of out->written */
+    uint64_t out_read;         /* last seen out->read */
+    uint64_t in_read;          /* our copy of in->read */
+    uint64_t in_written;       /* last seen in->written */
+    bool out_full;             /* the last send took less than it was given */
+    bool out_waits;            /* writer_waits is set */
+    pid_t peer;                /* whose memory is fetched; <= 0: that is not possible */
+    struct horon_alive *alive; /* the peer's */
     struct horon_ring_wake wake;
 };
 
@@ -289,18 +290,18 @@ static bool ring_ready(const struct horon_link *link)
 
 /* What the system refuses once (another namespace of pids, ptrace_scope, seccomp) it always
  * refuses: it is asked no more. */
-static horon_status_t ring_fetch(struct horon_link *link, const struct iovec *to,
-                                 const struct iovec *from, int count)
+static horon_status_t ring_fetch(struct horon_link *link, void *to, uint64_t at, size_t bytes)
 {
     struct ring_link *ring = (struct ring_link *)link;
-    const size_t bytes = horon_link_vector_bytes(from, count);
-    assert(bytes == horon_link_vector_bytes(to, count));
+    const struct iovec into = {.iov_base = to, .iov_len = bytes};
+    const struct iovec from = {.iov_base = (void *)(uintptr_t)at, .iov_len = bytes};
     if (ring->peer <= 0)
         return HORON_ERR_UNSUPPORTED;
-    const ssize_t got = process_vm_readv(ring->peer, to, (size_t)count, from, (size_t)count, 0);
+    const ssize_t got = process_vm_readv(ring->peer, &into, 1, &from, 1, 0);
     if (got < 0 && errno != EFAULT && errno != ENOMEM)
         ring->peer = 0;
-    return got >= 0 && (size_t)got == bytes ? HORON_OK : HORON_ERR_UNSUPPORTED;
+    const bool all = got >= 0 && (size_t)got == bytes;
+    return all && horon_alive_is_held(ring->alive) ? HORON_OK : HORON_ERR_UNSUPPORTED;
 }
 
 static const struct horon_link_ops ring_ops = {
@@ -346,9 +347,13 @@ horon_status_t horon_link_ring_create(struct horon_ring *out, struct horon_ring 
     return HORON_OK;
 }
 
-void horon_link_ring_lend(struct horon_link *link, pid_t pid)
+void horon_link_ring_lend(struct horon_link *link, pid_t pid, struct horon_alive *alive)
 {
+    struct ring_link *ring = (struct ring_link *)link;
     assert(link->ops == &ring_ops);
-    ((struct ring_link *)link)->peer = pid;
+    ring->peer = pid;
+    ring->alive = alive;
     link->lends = true;
+    link->own_stamp = &ring->out->stamp;
+    link->peer_stamp = &ring->in->stamp;
 }

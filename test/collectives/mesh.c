@@ -51,11 +51,10 @@ static void mesh_add(struct mesh *mesh, int rank, int peer, struct horon_link *l
 }
 
 /* What becomes of a ring before a mux has it. @p arg is the caller's */
-typedef struct horon_link *(*dress_fn_t)(struct horon_link *ring, const pid_t *arg);
+typedef struct horon_link *(*dress_fn_t)(struct mesh *mesh, struct horon_link *ring, pid_t arg);
 
 static void create_rings(struct mesh *mesh, int size, size_t data_bytes,
-                         const struct horon_mux_options *options, dress_fn_t dress,
-                         const pid_t *arg)
+                         const struct horon_mux_options *options, dress_fn_t dress, pid_t arg)
 {
     mesh_names(mesh, size);
     for (int r = 0; r < size * size; r++) {
@@ -72,45 +71,48 @@ static void create_rings(struct mesh *mesh, int size, size_t data_bytes,
             assert_int_equal(
                 horon_link_ring_create(mesh->ring[r][p], mesh->ring[p][r], data_bytes, NULL, &link),
                 HORON_OK);
-            mesh_add(mesh, r, p, dress(link, arg), options);
+            mesh_add(mesh, r, p, dress(mesh, link, arg), options);
         }
     }
 }
 
-static struct horon_link *leave(struct horon_link *ring, const pid_t *arg)
+static struct horon_link *leave(struct mesh *mesh, struct horon_link *ring, pid_t arg)
 {
-    (void)arg;
+    (void)mesh, (void)arg;
     return ring;
 }
 
-static struct horon_link *lend(struct horon_link *ring, const pid_t *arg)
+static struct horon_link *lend(struct mesh *mesh, struct horon_link *ring, pid_t pid)
 {
-    horon_link_ring_lend(ring, *arg);
+    if (!mesh->lends)
+        mesh->lends = horon_alive_hold(&mesh->alive);
+    assert_true(mesh->lends);
+    horon_link_ring_lend(ring, pid, &mesh->alive);
     return ring;
 }
 
-static struct horon_link *wrap(struct horon_link *ring, const pid_t *arg)
+static struct horon_link *wrap(struct mesh *mesh, struct horon_link *ring, pid_t arg)
 {
-    (void)arg;
+    (void)mesh, (void)arg;
     return wrapped_link_create(ring);
 }
 
 void mesh_create_rings(struct mesh *mesh, int size, size_t data_bytes,
                        const struct horon_mux_options *options)
 {
-    create_rings(mesh, size, data_bytes, options, leave, NULL);
+    create_rings(mesh, size, data_bytes, options, leave, 0);
 }
 
 void mesh_create_lending(struct mesh *mesh, int size, size_t data_bytes,
                          const struct horon_mux_options *options, pid_t pid)
 {
-    create_rings(mesh, size, data_bytes, options, lend, &pid);
+    create_rings(mesh, size, data_bytes, options, lend, pid);
 }
 
 void mesh_create_wrapped(struct mesh *mesh, int size, size_t data_bytes,
                          const struct horon_mux_options *options)
 {
-    create_rings(mesh, size, data_bytes, options, wrap, NULL);
+    create_rings(mesh, size, data_bytes, options, wrap, 0);
 }
 
 void mesh_tcp_pair(int sockets[2])
@@ -159,6 +161,8 @@ void mesh_destroy(struct mesh *mesh)
         for (int p = 0; p < mesh->size; p++)
             free(mesh->ring[r][p]);
     }
+    if (mesh->lends)
+        horon_alive_let_go(&mesh->alive);
 }
 
 static bool progress_one(struct mesh *mesh, int rank, int peer)

@@ -15,6 +15,8 @@ struct mesh {
     struct horon_mux *mux[MESH_SIZE_MAX][MESH_SIZE_MAX];   /* [rank][peer]; NULL on the diagonal */
     struct horon_ring *ring[MESH_SIZE_MAX][MESH_SIZE_MAX]; /* [from][to] */
     char names[MESH_SIZE_MAX][64];                         /* "rank 3 (host-3)" */
+    bool lends;
+    struct horon_alive alive; /* all are of one process */
 };
 
 /** What a mux of the tests has unless the test says otherwise. */

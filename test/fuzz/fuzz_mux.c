@@ -27,6 +27,7 @@ struct fake_link {
     size_t read_max;  /* bytes a receive gives at most */
     size_t write_max; /* bytes a send takes at most */
     bool fetches;
+    _Atomic uint64_t own_stamp, peer_stamp;
 };
 
 struct slot {
@@ -89,15 +90,12 @@ static horon_status_t fake_recv(struct horon_link *link, const struct iovec *vec
     return got ? HORON_OK : HORON_AGAIN;
 }
 
-/* Whatever lies at its addresses; the stamp, which comes last, is 0, or what some loans say. */
-static horon_status_t fake_fetch(struct horon_link *link, const struct iovec *to,
-                                 const struct iovec *from, int count)
+/* Whatever lies at its address; the peer's stamp is 0, which some loans say. */
+static horon_status_t fake_fetch(struct horon_link *link, void *to, uint64_t at, size_t bytes)
 {
     const struct fake_link *fake = (const struct fake_link *)link;
-    for (int i = 0; i < count; i++) {
-        assert(to[i].iov_len == from[i].iov_len);
-        memset(to[i].iov_base, i == count - 1 ? 0 : 2, to[i].iov_len);
-    }
+    (void)at;
+    memset(to, 2, bytes);
     return fake->fetches ? HORON_OK : HORON_ERR_UNSUPPORTED;
 }
 
@@ -371,6 +369,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t byte_count)
     fuzz.link->base.ops = &fake_ops;
     fuzz.link->said = malloc(STREAM_BYTES);
     fuzz.link->base.lends = byte_count % 2;
+    fuzz.link->base.own_stamp = &fuzz.link->own_stamp;
+    fuzz.link->base.peer_stamp = &fuzz.link->peer_stamp;
     fuzz.link->fetches = byte_count % 4 == 1;
     assert(fuzz.link->said);
     fuzz.link->read_max = 100000;

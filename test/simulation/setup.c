@@ -55,7 +55,8 @@ static struct horon_link *make_ring(struct sim_rank *rank, struct horon_ring *ou
         horon_link_ring_create(out, in, rank->sim->local_ring_bytes, &wake, &link);
     assert(status == HORON_OK);
     if (rank->sim->seed % 4)
-        horon_link_ring_lend(link, cannot_be_read(rank) ? 0 : getpid());
+        horon_link_ring_lend(link, cannot_be_read(rank) ? 0 : getpid(),
+                             &horon_host_line(arg->host, arg->local_rank)->alive);
     return link;
 }
 

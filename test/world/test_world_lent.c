@@ -31,8 +31,22 @@ struct scene {
 };
 
 static int reads, refused_from; /* calls; those from that one on are refused; 0: none */
+static int other_from; /* from that one on the number read is that of another process; 0: never */
 static void (*before_read)(struct scene *scene);
 static struct scene scene;
+
+static struct horon_alive *alive_of(int rank)
+{
+    return &horon_host_line(&scene.world->ranks[rank].host, rank)->alive;
+}
+
+/* What it has at the address nobody knows. */
+static void read_of_another(const struct iovec *into)
+{
+    for (int rank = 0; reads == other_from && rank < scene.world->size; rank++)
+        horon_alive_let_go(alive_of(rank));
+    memset(into->iov_base, 0xee, into->iov_len);
+}
 
 ssize_t process_vm_readv(pid_t pid, const struct iovec *into, unsigned long into_count,
                          const struct iovec *from, unsigned long from_count, unsigned long flags)
@@ -46,14 +60,18 @@ ssize_t process_vm_readv(pid_t pid, const struct iovec *into, unsigned long into
         errno = EPERM;
         return -1;
     }
-    return syscall(SYS_process_vm_readv, pid, into, into_count, from, from_count, flags);
+    const ssize_t got =
+        syscall(SYS_process_vm_readv, pid, into, into_count, from, from_count, flags);
+    if (other_from && reads >= other_from)
+        read_of_another(into);
+    return got;
 }
 
 static void begin(int size, horon_verb_t verb, const char *setting)
 {
     const char *settings[] = {"SHM_CHUNK_BYTES=4096", setting, NULL};
     scene = (struct scene){.verb = verb};
-    reads = refused_from = 0;
+    reads = refused_from = other_from = 0;
     before_read = NULL;
     scene.world = world_create(&size, 1, settings, 1);
     scene.total = (uint64_t)size * COUNT;
@@ -142,17 +160,19 @@ static void test_lent_is_what_is_long_and_all_read_at_once(void **state)
     expect_reads(4, HORON_ALLTOALL, "SHM_LEND_BYTES=20001", 0);
 }
 
+static const struct {
+    int size;
+    horon_verb_t verb;
+    int all; /* reads of one operation */
+} cases[] = {{2, HORON_ALLGATHER, 2}, {2, HORON_GATHER, 1},   {3, HORON_SCATTER, 2},
+             {2, HORON_BROADCAST, 1}, {2, HORON_ALLTOALL, 2}, {4, HORON_ALLTOALL, 12}};
+#define CASES (sizeof cases / sizeof cases[0])
+
 /* Whichever read it is that fails, all ranks go through slots, and try it no more. */
 static void test_lent_goes_through_slots_where_the_system_refuses(void **state)
 {
-    static const struct {
-        int size;
-        horon_verb_t verb;
-        int all; /* reads of one operation */
-    } cases[] = {{2, HORON_ALLGATHER, 2}, {2, HORON_GATHER, 1},   {3, HORON_SCATTER, 2},
-                 {2, HORON_BROADCAST, 1}, {2, HORON_ALLTOALL, 2}, {4, HORON_ALLTOALL, 12}};
     (void)state;
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < CASES; i++) {
         const int all = cases[i].all;
         for (int from = 1; from <= 2 * all; from++) {
             begin(cases[i].size, cases[i].verb, "SHM_LEND_BYTES=1");
@@ -163,6 +183,24 @@ static void test_lent_goes_through_slots_where_the_system_refuses(void **state)
             const int tried = reads;
             run(3);
             assert_int_equal(reads, tried);
+            world_destroy(scene.world);
+        }
+    }
+}
+
+/* The ranks whose processes have ended are not told of here. */
+static void test_lent_is_not_what_another_process_of_that_number_has(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < CASES; i++) {
+        for (int from = 1; from <= cases[i].all; from++) {
+            begin(cases[i].size, cases[i].verb, "SHM_LEND_BYTES=1");
+            other_from = from;
+            run(1);
+            assert_true(reads >= from);
+            run(2);
+            for (int rank = 0; rank < scene.world->size; rank++)
+                assert_true(horon_alive_hold(alive_of(rank)));
             world_destroy(scene.world);
         }
     }
@@ -388,6 +426,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lent_is_what_is_long_and_all_read_at_once),
         cmocka_unit_test(test_lent_goes_through_slots_where_the_system_refuses),
+        cmocka_unit_test(test_lent_is_not_what_another_process_of_that_number_has),
         cmocka_unit_test(test_lent_is_nothing_where_the_output_takes_the_inputs_place),
         cmocka_unit_test(test_lent_input_that_another_rank_still_reads_moves),
         cmocka_unit_test(test_lent_input_of_a_rank_that_gave_up_is_not_taken),

@@ -127,13 +127,18 @@ static void make_rank_host(struct world *world, struct world_rank *rank)
     };
     horon_host_see_control(&rank->host, host->control,
                            rank->topology.local_rank_of[rank->topology.rank]);
+    const bool held = horon_alive_hold(&horon_host_line(&rank->host, rank->host.local_rank)->alive);
+    assert(held);
 }
 
 void world_free_hosts(const struct world *world, struct world_host *hosts)
 {
     for (int h = 0; h < world->host_count; h++) {
-        for (int i = 0; i < hosts[h].local_size; i++)
+        struct horon_rank_line *lines = (struct horon_rank_line *)(void *)hosts[h].control;
+        for (int i = 0; i < hosts[h].local_size; i++) {
+            horon_alive_let_go(&lines[i].alive);
             munmap(hosts[h].arenas[i], hosts[h].arena_bytes);
+        }
         free(hosts[h].arenas);
         munmap(hosts[h].control, hosts[h].control_bytes);
     }
