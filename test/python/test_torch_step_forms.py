@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DistributedOptimizer.step() with a closure, which may raise, and in skip_synchronize()."""
+"""DistributedOptimizer.step() with a closure, which may raise, in skip_synchronize() and in
+inference mode."""
 
 import pytest
 
@@ -170,3 +171,26 @@ def rank_wrapped_alone():
 
 def test_an_optimizer_of_one_rank_does_not_train_alone_beside_others(run_ranks):
     run_ranks(2, rank_wrapped_alone)
+
+
+def rank_in_inference_mode(options):
+    """Torch does not count changes of what is made in it, and lets nobody write it outside."""
+    hvd.init()
+    p = {name: nn.Parameter(torch.zeros(2)) for name in "ab"}
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD(p.values(), lr=1.0), p.items(), **options)
+    with torch.inference_mode():
+        optimizer.step()
+    assert all(q.grad.tolist() == [0.0, 0.0] for q in p.values())
+    optimizer.zero_grad(set_to_none=False)  # the zeros that step() has made are as any gradient
+    with torch.inference_mode():
+        for q in p.values():
+            q.grad = torch.full_like(q, 2.0 * hvd.rank())
+    optimizer.step()
+    assert all(q.tolist() == [-1.0, -1.0] for q in p.values())
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"groups": 1}, {"compression": hvd.Compression.fp16}], ids=str
+)
+def test_steps_and_gradients_of_inference_mode(run_ranks, options):
+    run_ranks(2, rank_in_inference_mode, options)

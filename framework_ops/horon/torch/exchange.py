@@ -21,7 +21,7 @@ from horon._world import Adasum
 from horon.torch import ops
 from horon.torch.compression import Compression, compressor
 from horon.torch.staging import gradient_dtype, memory_of, verbs
-from horon.torch.versions import written
+from horon.torch.versions import version_of, written
 
 _HAS_POST_HOOK = hasattr(torch.Tensor, "register_post_accumulate_grad_hook")  # torch 2.1
 
@@ -123,7 +123,7 @@ class _TorchSlot(Slot):
         raise between two lines."""
         sent = self.param.grad
         self.memory = memory_of(sent) if sent.layout is torch.strided else None
-        self.version = sent._version
+        self.version = version_of(sent)
         self.sent = sent
 
     def has_changed(self):
@@ -134,8 +134,10 @@ class _TorchSlot(Slot):
             or (memory is not None and memory_of(sent).data_ptr() != memory.data_ptr())
         )
 
+    @torch.inference_mode(False)
     def zeros(self):
-        """The gradient of a pass that did not use the parameter, of the kind that others have."""
+        """The gradient of a pass that did not use the parameter, of the kind that others have, to
+        which later passes may add, whatever mode step() was called in."""
         param, dtype = self.param, gradient_dtype(self.param)
         if self.sparse_dim is None:
             return torch.zeros_like(param, dtype=dtype)
@@ -154,7 +156,8 @@ class _TorchSlot(Slot):
         if gradient.is_sparse:  # and went as a dense one
             self.param.grad = result.to_sparse()
         elif result is not gradient:
-            gradient.copy_(result)
+            with torch.inference_mode(gradient.is_inference()):  # else it cannot be written
+                gradient.copy_(result)
 
     def take_back(self):
         """A frozen parameter has the gradient that it had, as with torch alone, or none: with one

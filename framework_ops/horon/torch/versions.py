@@ -16,14 +16,20 @@ them was complete before it was noted, and all of them were to stay as they are.
 
 Nothing tells which tensors share a counter. That they lie in one memory and have the same version
 now is needed for it, and taken for it: a mistake can hide a change, but not make one up. Nor can
-the counter, which begins anew after 2**32 changes.
+the counter, which begins anew after 2**32 changes. A gradient that was made in inference mode has
+no counter, and what is written to it is not found.
 """
+
+
+def version_of(gradient):
+    """-> how often torch has counted that it was changed in place; 0 if torch does not count"""
+    return 0 if gradient.is_inference() else gradient._version
 
 
 def written(slots):
     """-> of these slots, whose gradients are on their way, those that share a counter which tells
     that one of them was written; none, if no gradient was, or nobody can tell"""
-    families = {_home(slot): [] for slot in slots if slot.sent._version > slot.version}
+    families = {_home(slot): [] for slot in slots if version_of(slot.sent) > slot.version}
     if families:
         for slot in slots:
             families.get(_home(slot), []).append(slot)
@@ -43,9 +49,9 @@ def _risen(family):
     """-> those whose version is above the last that was noted of any that may share its counter"""
     noted = {}
     for slot in family:
-        now = slot.sent._version
+        now = version_of(slot.sent)
         noted[now] = max(slot.version, noted.get(now, 0))
-    return [slot for slot in family if slot.sent._version > noted[slot.sent._version]]
+    return [slot for slot in family if version_of(slot.sent) > noted[version_of(slot.sent)]]
 
 
 def _fill_their_memory(family):
