@@ -85,9 +85,13 @@ struct horon_backend {
                            const struct horon_backend_settings *settings,
                            const struct horon_log *log, struct horon_backend_context **context_out,
                            struct horon_error *error);
-    /** Its channels are gone. Never waits for another rank. NULL is a no-op.
+    /** Its channels are gone: gives back what another context of the process or another rank may
+     * wait for. Its memory stays while requests of the job are kept, perhaps as long as the process
+     * does; has() may be asked then. Never waits for another rank. NULL: it has nothing like that.
      * @param in_peace  the job has not failed here: no rank is missed */
-    void (*close)(struct horon_backend_context *context, bool in_peace);
+    void (*leave)(struct horon_backend_context *context, bool in_peace);
+    /** Behind leave(). NULL is a no-op. */
+    void (*close)(struct horon_backend_context *context);
     /** Of a rank that leaves, with nothing in flight: writes and reads what goes without waiting.
      * NULL: always 0.
      * @return bytes sent that the systems of other ranks do not have: close() may lose them */

@@ -203,10 +203,19 @@ horon_status_t horon_backends_pick(const struct horon_backends *of, const char *
     return HORON_OK;
 }
 
+void horon_backends_leave(struct horon_backends *backends, bool in_peace)
+{
+    for (size_t i = 0; i < backends->count && !backends->left; i++)
+        if (backends->contexts[i] && backends->tables[i]->leave)
+            backends->tables[i]->leave(backends->contexts[i], in_peace);
+    backends->left = true;
+}
+
 void horon_backends_close(struct horon_backends *backends, bool in_peace)
 {
+    horon_backends_leave(backends, in_peace);
     for (size_t i = 0; i < backends->count; i++)
-        backends->tables[i]->close(backends->contexts[i], in_peace);
+        backends->tables[i]->close(backends->contexts[i]);
     *backends = (struct horon_backends){0};
 }
 

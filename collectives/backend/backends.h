@@ -16,6 +16,7 @@
 struct horon_backends {
     const struct horon_backend *tables[HORON_BACKENDS_MAX]; /* [count] in order of preference */
     size_t count;
+    bool left;
     horon_log_level_t level; /* of lines about one that is not used */
     struct horon_backend_context *contexts[HORON_BACKENDS_MAX]; /* NULL: it could not be opened */
 };
@@ -53,7 +54,9 @@ horon_status_t horon_backends_pick(const struct horon_backends *of, const char *
                                    struct horon_backends *picked, struct horon_error *error);
 /** Their names in their order, comma separated. @param text cut to fit */
 void horon_backends_name(const struct horon_backends *backends, char *text, size_t text_bytes);
-/** All zero is a no-op. @param in_peace  as in the table */
+/** Has each leave, once its channels are gone, as in the table; again is a no-op. */
+void horon_backends_leave(struct horon_backends *backends, bool in_peace);
+/** Leaves, too. All zero is a no-op. @param in_peace  as in the table */
 void horon_backends_close(struct horon_backends *backends, bool in_peace);
 /** The sum of what they have undelivered, as in the table. */
 size_t horon_backends_undelivered(const struct horon_backends *backends);

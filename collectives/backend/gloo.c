@@ -156,10 +156,16 @@ horon_status_t horon_gloo_differs(const struct horon_gloo_channel *channel, int 
 
 /* ---- of a context ---------------------------------------------------------------------------- */
 
-static void gloo_close(struct horon_backend_context *base, bool in_peace)
+/* By their connections others hear of it. */
+static void gloo_leave(struct horon_backend_context *base, bool in_peace)
+{
+    (void)in_peace;
+    horon_gloo_close_mesh(&((struct horon_gloo_context *)(void *)base)->mesh);
+}
+
+static void gloo_close(struct horon_backend_context *base)
 {
     struct horon_gloo_context *context = (struct horon_gloo_context *)(void *)base;
-    (void)in_peace;
     if (!context)
         return;
     horon_gloo_close_mesh(&context->mesh);
@@ -212,7 +218,7 @@ static horon_status_t gloo_open(const struct horon_backend *backend,
     if (status == HORON_OK)
         *context_out = &context->base;
     else
-        gloo_close(&context->base, false);
+        gloo_close(&context->base);
     return status;
 }
 
@@ -371,6 +377,7 @@ const struct horon_backend horon_backend_gloo = {
     .launched_max = 1,
     .messages = &horon_gloo_messages,
     .open = gloo_open,
+    .leave = gloo_leave,
     .close = gloo_close,
     .undelivered = gloo_undelivered,
     .check = gloo_check,

@@ -120,11 +120,10 @@ static void leave_making(struct horon_mpi_context *context, struct horon_mpi_mak
     *making = NULL;
 }
 
-static void mpi_close(struct horon_backend_context *base, bool in_peace)
+/* MPI serves one context at a time, and ends with the process if none has it. */
+static void mpi_leave(struct horon_backend_context *base, bool in_peace)
 {
     struct horon_mpi_context *context = (struct horon_mpi_context *)(void *)base;
-    if (!context)
-        return;
     assert(!context->channels);
     horon_mpi_gate_await(NULL, NULL, NULL, NULL);
     leave_making(context, &context->making);
@@ -138,7 +137,11 @@ static void mpi_close(struct horon_backend_context *base, bool in_peace)
     if (stays && context->library->began)
         say_left_out(context->log);
     horon_mpi_end(stays, context->closed || context->left_making);
-    horon_free(context);
+}
+
+static void mpi_close(struct horon_backend_context *base)
+{
+    horon_free(base);
 }
 
 /* ---- the choice ------------------------------------------------------------------------------ */
@@ -556,6 +559,7 @@ const struct horon_backend horon_backend_mpi = {
     .prepare = mpi_prepare,
     .give_up = mpi_give_up,
     .open = mpi_open,
+    .leave = mpi_leave,
     .close = mpi_close,
     .usable = mpi_usable,
     .has = mpi_has,

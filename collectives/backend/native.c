@@ -34,9 +34,8 @@ static struct horon_channel *channel_of(const struct horon_backend_channel *base
     return ((const struct native *)(const void *)base)->channel;
 }
 
-static void native_close(struct horon_backend_context *context, bool in_peace)
+static void native_close(struct horon_backend_context *context)
 {
-    (void)in_peace;
     horon_free(context);
 }
 

@@ -42,6 +42,13 @@ void horon_engine_free_team(struct horon_engine *engine, struct horon_engine_tea
     horon_team_destroy(team);
 }
 
+/* Also where a rank left that another one waits for. */
+static bool is_in_peace(const struct horon_engine_team *job)
+{
+    const struct horon_error *failure = job ? horon_team_failure(job) : NULL;
+    return !failure || failure->blame.cause == HORON_CAUSE_LEFT;
+}
+
 void horon_engine_close(struct horon_engine *engine)
 {
     if (!engine)
@@ -63,13 +70,7 @@ void horon_engine_close(struct horon_engine *engine)
     horon_engine_free_early(engine);
     horon_free(engine->message);
     engine->message = NULL;
-}
-
-/* Also where a rank left that another one waits for. */
-static bool is_in_peace(const struct horon_engine_team *job)
-{
-    const struct horon_error *failure = job ? horon_team_failure(job) : NULL;
-    return !failure || failure->blame.cause == HORON_CAUSE_LEFT;
+    horon_backends_leave(&engine->backends, is_in_peace(engine->job)); /* requests keep memory */
 }
 
 void horon_engine_destroy(struct horon_engine *engine)
@@ -77,11 +78,10 @@ void horon_engine_destroy(struct horon_engine *engine)
     if (!engine)
         return;
     horon_engine_close(engine);
-    const bool in_peace = is_in_peace(engine->job);
     horon_team_destroy(engine->job);
     horon_names_deinit(&engine->names);
     /* a submitting thread may ask them until now */
-    horon_backends_close(&engine->backends, in_peace);
+    horon_backends_close(&engine->backends, true);
     horon_free(engine);
 }
 

@@ -311,6 +311,18 @@ def test_a_program_that_uses_mpi_itself():
                 assert used >= 3, (steps, err)
 
 
+def test_a_request_that_is_kept_keeps_no_mpi():
+    """The next job has it, and it ends with the process: Open MPI's launcher counts that."""
+    for launch, file in FILES.items():
+        for steps in "jkl", "jkljsl":
+            with launch(3, BESIDE_MPI, file, steps, **MPI) as job:
+                status, out, err = job.end()
+            job.assert_nothing_left()
+            assert status == 0 and out.count("sum 3") == 3 * (len(steps) // 3), (steps, out, err)
+            connected = err.count("backend mpi is connected, among 3 ranks")
+            assert connected == out.count("sum 3"), (steps, err)
+
+
 def test_a_program_that_is_linked_with_open_mpi():
     program = tap.need(LINKED, "not built (Debian: libopenmpi-dev)")
     with launchers.mpirun(2, program, **MPI) as job:

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A rank among Gloo's that exits since another one is gone does not wait for the end of that one's
- * process, of which it would hear nothing. Ranks are threads: the other one's process goes on.
+ * process, of which it would hear nothing. And that one is gone as it leaves, though it keeps a
+ * request. Ranks are threads: the other one's process goes on.
  */
 #undef NDEBUG
 #include <setjmp.h>
@@ -44,10 +45,47 @@ static horon_context_t *join(int rank)
     return ctx;
 }
 
-static void *come_and_go(void *arg)
+static horon_descriptor_t sum_of(float *value)
 {
-    horon_context_destroy(join(1));
-    return arg;
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    desc.verb = HORON_ALLREDUCE;
+    desc.dtype = HORON_FLOAT32;
+    desc.flags = HORON_IN_ORDER;
+    desc.src = desc.dst = value;
+    desc.count = 1;
+    return desc;
+}
+
+/* @param kept_out  NULL, or where a request stays that has ended */
+static void *come_and_go(void *kept_out)
+{
+    static float value = 1;
+    horon_request_t **kept = kept_out;
+    horon_context_t *ctx = join(1);
+    const horon_descriptor_t desc = sum_of(&value);
+    if (kept) {
+        assert_int_equal(horon_submit(ctx, &desc, kept), HORON_OK);
+        assert_int_equal(horon_wait(*kept, HORON_HOST_DONE, -1), HORON_OK);
+    }
+    horon_context_destroy(ctx);
+    return NULL;
+}
+
+static void test_gloo_leaving_ends_connections_though_a_request_is_kept(void **state)
+{
+    char why[HORON_ERROR_TEXT_BYTES];
+    float value = 1;
+    pthread_t other;
+    horon_request_t *kept = NULL;
+    const horon_descriptor_t desc = sum_of(&value);
+    (void)state;
+    assert_int_equal(pthread_create(&other, NULL, come_and_go, &kept), 0);
+    horon_context_t *ctx = join(0);
+    assert_int_equal(horon_run(ctx, &desc, -1, why, sizeof why), HORON_OK);
+    pthread_join(other, NULL);
+    assert_int_equal(horon_run(ctx, &desc, -1, why, sizeof why), HORON_ERR_PEER_LOST);
+    horon_context_destroy(ctx);
+    horon_release(kept);
 }
 
 static void test_gloo_leaving_waits_for_no_process(void **state)
@@ -55,15 +93,10 @@ static void test_gloo_leaving_waits_for_no_process(void **state)
     char why[HORON_ERROR_TEXT_BYTES];
     float value = 1;
     pthread_t other;
-    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    const horon_descriptor_t desc = sum_of(&value);
     (void)state;
     assert_int_equal(pthread_create(&other, NULL, come_and_go, NULL), 0);
     horon_context_t *ctx = join(0);
-    desc.verb = HORON_ALLREDUCE;
-    desc.dtype = HORON_FLOAT32;
-    desc.flags = HORON_IN_ORDER;
-    desc.src = desc.dst = &value;
-    desc.count = 1;
     pthread_join(other, NULL);
     assert_int_equal(horon_run(ctx, &desc, -1, why, sizeof why), HORON_ERR_PEER_LOST);
     if (!strstr(why, "rank 1"))
@@ -77,6 +110,7 @@ static void test_gloo_leaving_waits_for_no_process(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gloo_leaving_ends_connections_though_a_request_is_kept),
         cmocka_unit_test(test_gloo_leaving_waits_for_no_process),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

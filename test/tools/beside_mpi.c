@@ -5,11 +5,11 @@
  * w joins as a rank of MPI_COMM_WORLD and c of MPI_COMM_SELF; o joins in another thread, which
  * ends; d sums, too, but rank 0 comes when the others have long waited for it, and were idle; x
  * sums by name and in order at once, begun in an order of the rank's; p in a process set of ranks
- * 0 and 1; v submits a sum that takes a while, and z waits for it; a begins a sum that no other
- * rank has; q kills the last rank, and the others sum in vain; u takes away what says that the
- * launcher has a key-value space, and h hides PMIx's library from horon; i, t, e, b and f are
- * MPI_Init, MPI_Init_thread for calls of all threads and of one at a time, MPI_Barrier and
- * MPI_Finalize.
+ * 0 and 1; v submits a sum that takes a while, and z waits for it; k sums, and keeps the request
+ * for good; a begins a sum that no other rank has; q kills the last rank, and the others sum in
+ * vain; u takes away what says that the launcher has a key-value space, and h hides PMIx's library
+ * from horon; i, t, e, b and f are MPI_Init, MPI_Init_thread for calls of all threads and of one at
+ * a time, MPI_Barrier and MPI_Finalize.
  */
 #include "idle_waits.h"
 
@@ -141,6 +141,25 @@ static void wait_for_large(horon_context_t *ctx, struct large *large)
     free(large->elements);
 }
 
+/* Of a program that ends, or joins anew, with a result still in its hands. */
+static void sum_and_keep(horon_context_t *ctx)
+{
+    static int32_t one;
+    static horon_request_t *kept;
+    horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+    one = 1;
+    desc.verb = HORON_ALLREDUCE;
+    desc.name = "kept";
+    desc.dtype = HORON_INT32;
+    desc.src = desc.dst = &one;
+    desc.count = 1;
+    if (horon_submit(ctx, &desc, &kept) != HORON_OK)
+        stop("submit", horon_last_error(ctx));
+    if (horon_wait(kept, HORON_HOST_DONE, -1) != HORON_OK)
+        stop("wait", horon_request_error(kept));
+    printf("sum %d\n", (int)one);
+}
+
 static void sum_in_vain(horon_context_t *ctx)
 {
     char why[HORON_ERROR_TEXT_BYTES];
@@ -265,6 +284,9 @@ static void do_more(char step, horon_context_t *ctx, struct large *large)
         break;
     case 'a':
         begin_alone(ctx);
+        break;
+    case 'k':
+        sum_and_keep(ctx);
         break;
     case 'v':
         submit_large(ctx, large);

@@ -40,9 +40,8 @@ static horon_status_t fake_open(const struct horon_backend *backend,
     return HORON_OK;
 }
 
-static void fake_close(struct horon_backend_context *base, bool in_peace)
+static void fake_close(struct horon_backend_context *base)
 {
-    (void)in_peace;
     if (!base)
         return;
     struct fake_context *context = (struct fake_context *)(void *)base;

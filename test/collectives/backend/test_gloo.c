@@ -77,7 +77,7 @@ static void close_world(void)
 {
     for (int rank = 0; rank < world.size; rank++) {
         horon_backend_gloo.destroy(world.members[rank].channel);
-        horon_backend_gloo.close(world.members[rank].context, true);
+        horon_backend_gloo.close(world.members[rank].context);
         free(world.members[rank].src);
         free(world.members[rank].dst);
     }
