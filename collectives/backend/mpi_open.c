@@ -38,18 +38,30 @@ bool horon_mpi_is_here(void)
     return dl_iterate_phdr(see_image, path) != 0;
 }
 
-bool horon_mpi_says(const char *question)
+/* @return of the one that this process has, or NULL; it stays as long as that does */
+static void *find_symbol(const char *name)
 {
     char path[HORON_MPI_FILE_BYTES];
+    void *image = dl_iterate_phdr(see_image, path) ? dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    void *address = image ? dlsym(image, name) : NULL;
+    if (image)
+        dlclose(image);
+    return address;
+}
+
+bool horon_mpi_is_open_mpi(void)
+{
+    return find_symbol("ompi_mpi_comm_world") != NULL;
+}
+
+bool horon_mpi_says(const char *question)
+{
     int (*ask)(int *flag) = NULL;
     int yes = 0;
-    void *image = dl_iterate_phdr(see_image, path) ? dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
-    void *address = image ? dlsym(image, question) : NULL;
+    void *address = find_symbol(question);
     memcpy(&ask, &address, sizeof address);
     if (ask)
         ask(&yes);
-    if (image)
-        dlclose(image);
     return yes;
 }
 

@@ -28,6 +28,9 @@ const char *horon_mpi_usual(const char *launcher, size_t number);
 /** Has the process one already? The program is linked with it, or has loaded it. Thread: any. */
 bool horon_mpi_is_here(void);
 
+/** Is that Open MPI's? It speaks PMIx, and nothing of hydra's. Thread: any. */
+bool horon_mpi_is_open_mpi(void);
+
 /** Asks the one that the process has, if any, MPI_Initialized or MPI_Finalized, by the call's name;
  * loads none. Thread: any. */
 bool horon_mpi_says(const char *question);

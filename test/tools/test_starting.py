@@ -343,6 +343,14 @@ def test_hydra_ranks_use_mpi_before_beside_and_after_horon():
         assert out.count("sum 3") == 3 * steps.count("s"), (steps, out, err)
 
 
+def test_hydra_ranks_may_have_an_mpi_that_knows_nothing_of_hydra():
+    """Each is alone in it. That it has ended tells hydra nothing."""
+    for steps in ("tjslf", "jsltf"):
+        with hydra(2, OPEN_MPI, steps, program=BESIDE_MPI, **LOSES) as job:
+            status, out, err = job.end()
+        assert status == 0 and out.count("sum 2") == 2, (steps, out, err)
+
+
 def test_hydra_rank_that_joins_after_mpi_has_ended_is_told():
     with hydra(2, MPICH, "jslibfj", program=BESIDE_MPI, **LOSES) as job:
         status, out, err = job.end()
