@@ -48,6 +48,13 @@ static horon_status_t refuse(horon_status_t status, const char *text)
     return horon_error_set(&last_error, status, "%s", text);
 }
 
+static horon_status_t check_started(const horon_request_t *req)
+{
+    if (atomic_load_explicit(&req->state, memory_order_relaxed) == HORON_REQUEST_IDLE)
+        return refuse(HORON_ERR_INVALID, "the request was prepared and never started");
+    return HORON_OK;
+}
+
 /* @return OK, it is or was in flight | refused */
 static horon_status_t check(const horon_request_t *req, horon_completion_t kind)
 {
@@ -58,9 +65,7 @@ static horon_status_t check(const horon_request_t *req, horon_completion_t kind)
     if (horon_life_is_forked(&req->context->life))
         return refuse(HORON_ERR_FORKED, "this request belongs to the parent process of this fork");
     horon_thread_forget();
-    if (atomic_load_explicit(&req->state, memory_order_relaxed) == HORON_REQUEST_IDLE)
-        return refuse(HORON_ERR_INVALID, "the request was prepared and never started");
-    return HORON_OK;
+    return check_started(req);
 }
 
 horon_status_t horon_test(horon_request_t *req, horon_completion_t kind)
@@ -219,8 +224,9 @@ static horon_status_t refuse_in_flight(struct horon_request *request)
 {
     struct horon_context *ctx = request->context;
     struct horon_explained explained;
-    if (atomic_load_explicit(&request->state, memory_order_relaxed) == HORON_REQUEST_IDLE ||
-        horon_context_on_progress_thread(ctx)) /* which must not wait */
+    if (check_started(request) != HORON_OK)
+        return HORON_ERR_INVALID;
+    if (horon_context_on_progress_thread(ctx)) /* which must not wait */
         return refuse(HORON_ERR_INVALID, "the request has not ended");
     horon_context_explain(ctx, request, &explained);
     if (horon_request_ended(request))

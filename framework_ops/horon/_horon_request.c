@@ -113,8 +113,9 @@ static void see_end(struct horon_py_request *request)
 static PyObject *raise_of(struct horon_py_request *request, horon_status_t status)
 {
     horon_failure_t failure = HORON_FAILURE_INIT;
-    if (horon_request_failure(request->handle, &failure) != HORON_OK) /* in the child of a fork */
-        horon_last_failure(NULL, &failure);
+    /* in the child of a fork, or never started */
+    if (horon_request_failure(request->handle, &failure) != HORON_OK)
+        return horon_py_raise_refused(request->context->state, status, NULL);
     failure.status = status;
     return horon_py_raise_failed(request->context->state, &failure);
 }

@@ -753,7 +753,7 @@ HORON_API const char *horon_request_error(const horon_request_t *req);
  * @return OK, also if the request did not fail | ERR_INVALID, it has not ended, and
  * horon_last_error() says what it waits for, which other ranks are asked for 50 ms, unless in a
  * callback (horon_last_failure(): HORON_CAUSE_TIME_LIMIT, and the rank that is awaited); or
- * struct_bytes is no size of failure_out | ERR_FORKED
+ * prepared but never started, or struct_bytes is no size of failure_out | ERR_FORKED
  */
 HORON_API horon_status_t horon_request_failure(const horon_request_t *req,
                                                horon_failure_t *failure_out);

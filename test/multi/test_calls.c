@@ -30,6 +30,9 @@ static void test_calls_cancel_in_each_state(void **state)
     horon_descriptor_t desc = duo_sum("x", &x[0]);
     assert_int_equal(horon_prepare(ctx, &desc, &prepared), HORON_OK);
     assert_int_equal(horon_cancel(prepared), HORON_ERR_INVALID); /* never started */
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    assert_int_equal(horon_request_failure(prepared, &failure), HORON_ERR_INVALID);
+    assert_non_null(strstr(horon_last_error(NULL), "prepared and never started"));
     assert_int_equal(horon_start(prepared), HORON_OK);
     assert_int_equal(horon_start(prepared), HORON_ERR_INVALID); /* it runs */
     assert_int_equal(horon_cancel(prepared), HORON_OK);
