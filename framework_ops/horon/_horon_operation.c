@@ -113,6 +113,16 @@ static const char *parse_name(PyObject *name)
     return text;
 }
 
+/* Python's own text of a wrong type does not say which number it is of. @return -1 */
+static int raise_no_number(PyObject *value, const char *what, const char *kind)
+{
+    if (PyErr_ExceptionMatches(PyExc_TypeError)) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_TypeError, "%s %R is no %s", what, value, kind);
+    }
+    return -1;
+}
+
 /* @return 0, or -1 with an exception: @p value is no whole number, or none of @p min..@p max */
 static int parse_integer(PyObject *value, const char *what, int64_t min, int64_t max,
                          int64_t *number_out)
@@ -120,7 +130,7 @@ static int parse_integer(PyObject *value, const char *what, int64_t min, int64_t
     int overflow;
     long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
     if (number == -1 && PyErr_Occurred())
-        return -1;
+        return raise_no_number(value, what, "whole number");
     if (overflow || number < min || number > max) {
         PyErr_Format(PyExc_ValueError, "%s %R is not in %lld..%lld", what, value, (long long)min,
                      (long long)max);
@@ -145,11 +155,11 @@ static int parse_redop(PyObject *value, uint32_t *redop_out)
     return 0;
 }
 
-static int parse_scale(PyObject *value, double *scale_out)
+static int parse_scale(PyObject *value, const char *what, double *scale_out)
 {
     double scale = PyFloat_AsDouble(value);
     if (scale == -1.0 && PyErr_Occurred())
-        return -1;
+        return raise_no_number(value, what, "number");
     *scale_out = scale;
     return 0;
 }
@@ -198,7 +208,7 @@ static int parse_tag(PyObject *value, uint64_t *tag_out)
         PyErr_Clear();
         PyErr_Format(PyExc_ValueError, "tag %R is not in 0..2**64 - 1", value);
     }
-    return -1;
+    return raise_no_number(value, "tag", "whole number");
 }
 
 int horon_py_operation_parse_numbers(PyObject *const *args, Py_ssize_t nargs,
@@ -212,11 +222,14 @@ int horon_py_operation_parse_numbers(PyObject *const *args, Py_ssize_t nargs,
         return -1;
     if (nargs > ARG_REDOP && parse_redop(args[ARG_REDOP], &desc->redop) < 0)
         return -1;
-    if (nargs > ARG_ROOT && parse_integer(args[ARG_ROOT], "root", INT32_MIN, INT32_MAX, &root) < 0)
+    const char *other = verb == HORON_SEND || verb == HORON_RECV ? "rank" : "root";
+    if (nargs > ARG_ROOT && parse_integer(args[ARG_ROOT], other, INT32_MIN, INT32_MAX, &root) < 0)
         return -1;
-    if (nargs > ARG_PRESCALE && parse_scale(args[ARG_PRESCALE], &desc->prescale) < 0)
+    if (nargs > ARG_PRESCALE &&
+        parse_scale(args[ARG_PRESCALE], "prescale factor", &desc->prescale) < 0)
         return -1;
-    if (nargs > ARG_POSTSCALE && parse_scale(args[ARG_POSTSCALE], &desc->postscale) < 0)
+    if (nargs > ARG_POSTSCALE &&
+        parse_scale(args[ARG_POSTSCALE], "postscale factor", &desc->postscale) < 0)
         return -1;
     if (nargs > ARG_FLAGS && parse_integer(args[ARG_FLAGS], "flags", 0, UINT32_MAX, &flags) < 0)
         return -1;

@@ -71,6 +71,11 @@ def test_different_verbs_under_one_name_fail(run_ranks):
 REFUSALS = {
     "root": (lambda: horon.broadcast(numbers(2), 7, name="w"), "root 7 is no rank of 0..1"),
     "no such root": (lambda: horon.reduce(1.0, 2**40, name="w"), f"root {2**40} is not in"),
+    "type of a root": (lambda: horon.reduce(1.0, "x", name="w"), "root 'x' is no whole number"),
+    "type of a scale": (
+        lambda: horon.allreduce(1.0, name="w", postscale_factor="x"),
+        "postscale factor 'x' is no number",
+    ),
     "root of a set": (
         lambda: horon.broadcast(1.0, 1, name="w", process_set=horon._world.process_set_by_id(1)),
         "rank 1 is no member of process set 1",

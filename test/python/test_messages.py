@@ -149,8 +149,10 @@ def rank_refused():
         for tag in (-1, 2**64):
             with pytest.raises(ValueError, match="tag"):
                 call(numpy.zeros(1), 1 - horon.rank(), tag=tag)
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match="refused: tag 'x' is no whole number"):
             call(numpy.zeros(1), 1 - horon.rank(), tag="x")
+        with pytest.raises(TypeError, match="refused: rank 'x' is no whole number"):
+            call(numpy.zeros(1), "x")
     with pytest.raises(TypeError):
         horon.recv(3.0, 1 - horon.rank())
     with pytest.raises(BufferError):
