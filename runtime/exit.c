@@ -94,8 +94,8 @@ static void drive_and_say(struct horon_context *ctx, bool (*reached)(const struc
     drive_until(ctx, reached, TELL_MS);
     if (!reached(ctx))
         HORON_LOG_WARN(&ctx->log,
-                       "stays for up to %d s until %s: what started both shall see first how rank "
-                       "%d ends, for which the job failed",
+                       "stays for up to %d s until %s: the launcher is to see the end of rank %d, "
+                       "for which the job failed, before this one's",
                        limit_ms / 1000, what, horon_engine_failure(ctx->engine)->blame.rank);
     drive_until(ctx, reached, limit_ms - TELL_MS);
 }

@@ -179,7 +179,9 @@ static void test_leaving_rank_that_stays_for_another_says_so(void **state)
     assert_int_equal(horon_context_exit(duo.ctx[1], "an exception"), HORON_OK);
     duo_expect_end(waiting, HORON_ERR_PEER_LOST);
     assert_int_equal(pthread_create(&follower, NULL, exit_of_first, &duo), 0);
-    duo_wait_to_hear(&duo, "warn: stays for up to 10 s until a rank has ended: what");
+    duo_wait_to_hear(
+        &duo, "warn: stays for up to 10 s until a rank has ended: the launcher is to see the "
+              "end of rank 1, for which the job failed, before this one's");
     horon_context_destroy(duo.ctx[1]);
     duo.ctx[1] = NULL;
     pthread_join(follower, NULL);
