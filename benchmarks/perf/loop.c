@@ -245,8 +245,10 @@ int perf_loop_create(const struct perf_options *options, struct perf_peer *peer,
     const uint64_t smallest = perf_size_smallest(options);
     if (smallest > 0 && count_of(loop, smallest) == 0) {
         snprintf(peer->error, sizeof peer->error,
-                 "the smallest size, %" PRIu64 " bytes, is below one element of each of %d ranks",
-                 smallest, loop->team_size);
+                 "the smallest size, %" PRIu64 " bytes, is below one element of each of %d ranks: "
+                 "begin with --minbytes %zu",
+                 smallest, loop->team_size,
+                 (size_t)loop->team_size * perf_dtype_bytes(options->dtype));
         goto done;
     }
     if (loop->operation_count > 1 && peer->ops->admit(peer, loop->operation_count) != 0) {

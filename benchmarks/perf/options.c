@@ -52,7 +52,7 @@ static const struct flag flags[] = {
      .kind = FLAG_SIZE,
      .offset = AT(begin_bytes),
      .value = "SIZE",
-     .doc = "first size, K M G are powers of 1024 (8; 1K of an allgather or reducescatter)"},
+     .doc = "first size, K M G are powers of 1024 (8; 1K of a verb with a part for each rank)"},
     {.word = "maxbytes",
      .code = 'e',
      .kind = FLAG_SIZE,
@@ -287,7 +287,7 @@ static int word_store(struct perf_options *options, int code, const char *text, 
         allowed = perf_redop_words();
         wrong = perf_redop_find(text, &options->redop);
     } else if (code == 'r') {
-        allowed = "a rank";
+        allowed = "0 1 2 ...";
         wrong = root_parse(text, &options->root);
     } else if (code == CODE_PLACE) {
         allowed = "in out both";
@@ -401,7 +401,8 @@ static int options_check(const struct perf_options *options, char *why)
         text = "a barrier has no tensors";
     } else if (options->verb != HORON_BARRIER && perf_size_smallest(options) > 0 &&
                perf_size_smallest(options) < perf_dtype_bytes(options->dtype)) {
-        text = "the smallest size is below one element of this type";
+        text = "the smallest size is below one element of this type: give a larger --minbytes (or "
+               "--stepbytes, which leads on from 0)";
     }
     if (text != NULL) {
         snprintf(why, PERF_TEXT_BYTES, "%s", text);

@@ -164,6 +164,7 @@ def test_perf_part_of_an_allgather_is_an_element_at_least():
     status, out, err = jobs.run("-np", "3", PERF, "allgather", "-b", "8", *QUICK)
     assert status == 3, out + err
     assert "the smallest size, 8 bytes, is below one element of each of 3 ranks" in err
+    assert "begin with --minbytes 12" in err
     assert "in-place" not in out
 
 
