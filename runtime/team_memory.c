@@ -338,9 +338,12 @@ horon_status_t horon_teams_make_arenas(void *context, struct horon_engine_team *
     if (status == HORON_OK)
         status =
             horon_memory_make("horon-arena", bytes, &team->members[team->local_rank].arena, error);
-    if (status == HORON_OK)
-        arena_is_here(team, team->local_rank);
-    return status;
+    if (status != HORON_OK)
+        return status;
+    atomic_store_explicit(&horon_host_team_line(&team->host, team->local_rank)->made, true,
+                          memory_order_relaxed);
+    arena_is_here(team, team->local_rank);
+    return HORON_OK;
 }
 
 /* ---- one that cannot be made ---------------------------------------------------------------- */

@@ -79,7 +79,7 @@ struct horon_team_line {
     /* Of what this rank knows of departures. 0: nothing yet, odd: it is being written. */
     _Alignas(64) _Atomic uint32_t version;
     _Atomic uint32_t generation;
-    _Atomic bool left; /* it has left itself, and takes part in nothing more */
+    _Atomic bool left, made; /* it takes part in nothing more; it has made its arena, for texts */
     _Atomic uint32_t culprit[HORON_LEFT_COUNT];
     _Atomic uint64_t sequence[HORON_LEFT_COUNT];
 };

@@ -37,6 +37,22 @@ static bool is_of(const struct horon_work *work, const struct horon_request *req
     return false;
 }
 
+/* A rank makes its part of the team's memory when its first operation is about to begin. */
+static bool lacks_arena_of(const struct horon_engine_team *team, int rank)
+{
+    if (rank == team->view.rank || team->topology.host_of[rank] != team->view.host)
+        return false;
+    const struct horon_team_line *line =
+        horon_host_team_line(team->host, team->topology.local_rank_of[rank]);
+    return !atomic_load_explicit(&line->made, memory_order_relaxed);
+}
+
+static bool waits_for(const struct horon_engine_team *team, struct horon_lane *lane, int rank)
+{
+    return team->state == HORON_TEAM_ASKING ? lacks_arena_of(team, rank)
+                                            : horon_route_waits_for(&lane->route, rank);
+}
+
 /* @return characters written; less than @p text_bytes */
 static size_t name_awaited(const struct horon_engine_team *team, struct horon_lane *lane,
                            char *text, size_t text_bytes)
@@ -44,7 +60,7 @@ static size_t name_awaited(const struct horon_engine_team *team, struct horon_la
     size_t used = 0;
     int named = 0, more = 0;
     for (int rank = 0; rank < team->view.size; rank++) {
-        if (!horon_route_waits_for(&lane->route, rank))
+        if (!waits_for(team, lane, rank))
             continue;
         if (named == RANKS_NAMED_MAX) {
             more++;
@@ -59,14 +75,27 @@ static size_t name_awaited(const struct horon_engine_team *team, struct horon_la
     return used + strlen(text + used);
 }
 
+/* No operation of the team has begun here yet. */
+static void explain_asking(const struct horon_request *request, char *text, size_t text_bytes)
+{
+    char names[HORON_ERROR_TEXT_BYTES / 4];
+    if (name_awaited(request->team, lane_of(request), names, sizeof names) > 0)
+        snprintf(text, text_bytes, "waiting for %s to begin the first operation of the team",
+                 names);
+    else
+        snprintf(text, text_bytes, "waiting for memory that the team's ranks of this host make");
+}
+
 static void explain_begun(const struct horon_request *request, char *text, size_t text_bytes)
 {
     struct horon_lane *lane = lane_of(request);
     char doing[160] = "";
-    if (!lane->head || request->team->state == HORON_TEAM_ASKING) {
-        snprintf(text, text_bytes, "%s",
-                 lane->head ? "waiting for memory that the team's ranks of this host make"
-                            : "about to begin");
+    if (!lane->head) {
+        snprintf(text, text_bytes, "about to begin");
+        return;
+    }
+    if (request->team->state == HORON_TEAM_ASKING) {
+        explain_asking(request, text, text_bytes);
         return;
     }
     const char *begins = "begun; ";
@@ -172,7 +201,7 @@ int horon_engine_awaited(struct horon_engine *engine, const struct horon_request
         rank = horon_coordinator_awaited(team->coordinator, (uint64_t)(uintptr_t)request);
     else
         for (int i = team->view.size - 1; i >= 0; i--)
-            if (horon_route_waits_for(&lane->route, i))
+            if (waits_for(team, lane, i))
                 rank = i;
     return rank < 0 ? -1 : team->ranks[rank];
 }

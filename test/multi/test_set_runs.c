@@ -3,7 +3,8 @@
  * A thread runs operations on a process set, one call after the other, while another thread removes
  * the set: the call that holds the progress token has no reference to the set's team, and finds it
  * in the table without a lock. Each call ends, well or told that the set is gone, and nothing of
- * the set is used afterwards (the sanitizers look).
+ * the set is used afterwards (the sanitizers look). And the first operation of a set, which one of
+ * its ranks never begins: whose time limit passes says which one that is.
  */
 #undef NDEBUG
 #include "multi/job.h"
@@ -14,6 +15,8 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -104,9 +107,39 @@ static void test_process_sets_are_removed_while_threads_run_on_them(void **state
     job_run(4, NULL, remove_while_run, NULL);
 }
 
+/* @param arg the rank that begins it */
+static void begin_alone(horon_context_t *ctx, void *arg, struct job_report *report)
+{
+    static const int32_t members[] = {0, 2};
+    const int beginner = *(const int *)arg, other = 2 - beginner;
+    const horon_descriptor_t barrier = {.struct_bytes = sizeof barrier, .verb = HORON_BARRIER};
+    horon_failure_t failure = HORON_FAILURE_INIT;
+    float data = 1;
+    horon_descriptor_t desc = job_sum(NULL, &data, 1, HORON_IN_ORDER);
+    RANK_MUST(horon_process_set_add(ctx, members, 2, -1, &desc.process_set) == HORON_OK);
+    if (horon_rank(ctx) == beginner) {
+        char named[64];
+        snprintf(named, sizeof named, "waiting for rank %d (", other);
+        RANK_MUST(horon_run(ctx, &desc, 50, NULL, 0) == HORON_ERR_TIMEOUT);
+        RANK_MUST(strstr(horon_last_error(ctx), named));
+        RANK_MUST(horon_last_failure(ctx, &failure) == HORON_OK);
+        RANK_MUST(failure.rank == beginner && failure.other_rank == other);
+    }
+    RANK_MUST(horon_run(ctx, &barrier, -1, NULL, 0) == HORON_OK);
+}
+
+/* By the first rank of the host and by another one: memory goes by way of the first. */
+static void test_first_operation_of_a_set_names_the_rank_that_lacks(void **state)
+{
+    (void)state;
+    for (int beginner = 0; beginner <= 2; beginner += 2)
+        job_run(3, NULL, begin_alone, &beginner);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_first_operation_of_a_set_names_the_rank_that_lacks),
         cmocka_unit_test(test_process_sets_are_removed_while_threads_run_on_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
