@@ -16,9 +16,9 @@
  * An owner that gives up has its input back at once, while others may be reading it. So an offer
  * goes with a stamp, a word of the owner's in the memory of the channel that changes before that. A
  * reader looks at it behind the data: if it is still the offer's, the data was, too, unless the
- * owner's process has ended and another one has got its number (alive.h). (As with loans,
- * link/mux_loan.c. The word was once read of the owner's own memory, in the same call: of 64 KiB
- * that took a twentieth of the time.)
+ * owner's process has ended and another one has got its number (alive.h). To get the word of the
+ * owner's own memory, in the same call, takes a twentieth of the time that 64 KiB take. (As with
+ * loans, link/mux_loan.c.)
  */
 #ifndef HORON_EXEC_LENT_H
 #define HORON_EXEC_LENT_H

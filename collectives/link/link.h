@@ -67,8 +67,7 @@ struct horon_link_ops {
      * stopped, and go on. May cost a system call.
      * @return OK | ERR_PEER_LOST, what was sent is unanswered for longer than the limit */
     horon_status_t (*check)(struct horon_link *link, struct horon_error *error);
-    /** Reads the memory of the process at the other end: @p bytes from the address @p at there,
-     * into
+    /** Reads the memory of the process at the other end: @p bytes at the address @p at there, into
      * @p to. Only of a link that lends; NULL: none of its kind does.
      * @return OK | ERR_UNSUPPORTED, it cannot be read, or not all of it; @p to may be spoilt */
     horon_status_t (*fetch)(struct horon_link *link, void *to, uint64_t at, size_t bytes);
