@@ -283,8 +283,10 @@ static void drive_ordered(struct horon_context *ctx, struct horon_request *reque
             patience.since_ns = 0;
         if (look) {
             horon_deaths_report(ctx);
-            if (horon_token_look(ctx))
+            if (horon_token_look(ctx)) {
                 patience.since_ns = 0;
+                moved |= horon_engine_has_unsent(ctx->engine); /* before it yields: others wait */
+            }
             if (horon_request_ended(request))
                 return;
         }
