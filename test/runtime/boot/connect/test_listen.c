@@ -33,28 +33,39 @@ static int listen_in(int first, int start)
     return port >= 0 ? listeners.fds[0] : -1;
 }
 
-/* Two listeners in a range of two take both ports; the third finds none. */
+static void close_both(const int fds[2])
+{
+    for (int i = 0; i < 2; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+}
+
+/* @return false: another program had one of its ports at some time */
+static bool takes_each_port_once(int first)
+{
+    int fds[2] = {listen_in(first, 1), listen_in(first, 1)};
+    bool good = fds[0] >= 0 && fds[1] >= 0;
+    if (good) {
+        errno = 0;
+        assert_int_equal(listen_in(first, 0), -1);
+        assert_int_equal(errno, EADDRINUSE);
+        close(fds[0]);
+        fds[0] = listen_in(first, 0);
+        good = fds[0] >= 0;
+    }
+    close_both(fds);
+    return good;
+}
+
+/* Two listeners in a range of two take both ports; the third finds none, until one is closed. No
+ * other program has ports of all these ranges. */
 static void test_listen_range_takes_each_port_once(void **state)
 {
-    int fds[2], first;
+    int first = 41000;
     (void)state;
-    for (first = 41000; first < 42000; first += 2) {
-        fds[0] = listen_in(first, 1);
-        fds[1] = listen_in(first, 1);
-        if (fds[0] >= 0 && fds[1] >= 0)
-            break;
-        if (fds[0] >= 0)
-            close(fds[0]);
-    }
+    while (first < 42000 && !takes_each_port_once(first))
+        first += 2;
     assert_true(first < 42000);
-    errno = 0;
-    assert_int_equal(listen_in(first, 0), -1);
-    assert_int_equal(errno, EADDRINUSE);
-    close(fds[0]);
-    fds[0] = listen_in(first, 0);
-    assert_true(fds[0] >= 0);
-    close(fds[0]);
-    close(fds[1]);
 }
 
 /* A sign stands as long as its port is listened at. Another's sign
