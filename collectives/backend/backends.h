@@ -16,7 +16,7 @@
 struct horon_backends {
     const struct horon_backend *tables[HORON_BACKENDS_MAX]; /* [count] in order of preference */
     size_t count;
-    bool left;
+    bool left;               /* horon_backends_leave() was called */
     horon_log_level_t level; /* of lines about one that is not used */
     struct horon_backend_context *contexts[HORON_BACKENDS_MAX]; /* NULL: it could not be opened */
 };

@@ -10,7 +10,6 @@
 #ifndef HORON_LINK_LINK_H
 #define HORON_LINK_LINK_H
 
-#include "alive.h"
 #include "status.h"
 
 #include <stdatomic.h>
@@ -20,6 +19,7 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+struct horon_alive;
 struct horon_link;
 
 /** What a descriptor is watched for, or was found to be. */

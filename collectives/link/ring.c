@@ -27,6 +27,7 @@
  */
 #include "link/link.h"
 
+#include "alive.h"
 #include "alloc.h"
 
 #include <assert.h>

@@ -6,6 +6,7 @@
 
 #include "worlds.h"
 
+#include "alive.h"
 #include "link/mux.h"
 
 #define MESH_SIZE_MAX 17

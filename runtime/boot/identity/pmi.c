@@ -167,6 +167,12 @@ struct ending {
     ino_t socket;
 };
 
+/* An MPI that has ended has said so itself, if it is one that talks with this launcher. */
+static bool is_told_by_mpi(void)
+{
+    return !horon_mpi_is_open_mpi() && horon_mpi_says("MPI_Finalized");
+}
+
 static void end_at_exit(int status, void *arg)
 {
     struct ending *ending = arg;
@@ -175,11 +181,9 @@ static void end_at_exit(int status, void *arg)
     struct stat about;
     if (status == 0)
         horon_mpi_end_with_process();
-    /* an MPI that has ended has said so itself, if it is one that talks with this launcher */
-    const bool told = !horon_mpi_is_open_mpi() && horon_mpi_says("MPI_Finalized");
-    if (status == 0 && !told && !horon_mpi_is_under_way() && getpid() == ending->process &&
+    if (status == 0 && !horon_mpi_is_under_way() && getpid() == ending->process &&
         fstat(ending->space.fd, &about) == 0 && S_ISSOCK(about.st_mode) &&
-        about.st_ino == ending->socket) {
+        about.st_ino == ending->socket && !is_told_by_mpi()) {
         ending->space.deadline_ns = horon_clock_deadline(horon_clock_ns(), END_MS);
         (void)ask(&ending->space, "cmd=finalize\n", "finalize_ack", line, &ignored);
     }

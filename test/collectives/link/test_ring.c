@@ -5,6 +5,7 @@
  */
 #include "../worlds.h"
 
+#include "alive.h"
 #include "link/link.h"
 
 #include <pthread.h>
