@@ -13,6 +13,7 @@
 #include "life.h"
 #include "loop.h"
 #include "process_sets.h"
+#include "token.h"
 #include "yields.h"
 
 #include <pthread.h>
@@ -55,6 +56,7 @@ struct horon_context {
     _Alignas(64) _Atomic uint32_t token;
     struct horon_owner owner;             /* the thread that did */
     struct horon_yields yields;           /* of waiters that had it, in a crowded job */
+    bool left_nothing;                    /* when one that watches no links let go last: token.c */
     uint32_t unlooked;                    /* calls that ran messages since a turn of all; run.c */
     _Atomic uint32_t takers;              /* threads that want it for a moment */
     _Atomic uint32_t waiters;             /* threads that would rather drive themselves */
@@ -79,31 +81,6 @@ struct horon_context {
 
 /** Ends when the context's life says so. */
 void *horon_progress_thread(void *context);
-
-/* token.c */
-/** Tells the progress thread, if it sleeps and nobody drives, that something was posted. */
-void horon_context_notify(struct horon_context *ctx);
-/** After a post to the mailbox: may the progress thread sleep, with nobody driving? */
-bool horon_context_may_be_asleep(struct horon_context *ctx);
-bool horon_token_try(struct horon_context *ctx);
-void horon_token_take(struct horon_context *ctx);
-/** Asks the thread that has it to give way, which one that drives does soon. One that has it for
- * long otherwise is not waited for. @return got it */
-bool horon_token_ask(struct horon_context *ctx);
-/** Is anything in flight, so that perhaps nobody drives for it? Thread: any. */
-bool horon_token_flies(const struct horon_context *ctx);
-/** With the token in hand: one turn of everything. @return did anything move? */
-bool horon_token_look(struct horon_context *ctx);
-void horon_token_release(struct horon_context *ctx);
-/** Likewise for the progress thread, which watches its sockets and is about to sleep. */
-void horon_token_release_armed(struct horon_context *ctx);
-/** With the token in hand: drives what run.c began, to its end, the deadline, or time to sleep. */
-void horon_requests_drive(struct horon_context *ctx, struct horon_request *const *requests,
-                          size_t n, uint64_t deadline_ns);
-/** A turn, if a backend needs this thread for its operations, and no other one drives. */
-void horon_context_move_here(struct horon_context *ctx);
-/** engine_options.wake_waiters */
-void horon_waiters_wake(_Atomic uint32_t *state);
 
 /* connect.c */
 /** Watches the sockets of this host, and takes connections from now on. After

@@ -203,6 +203,15 @@ static bool is_settled(const struct horon_request *request)
            atomic_load_explicit(&request->refs, memory_order_acquire) == 1;
 }
 
+/* @param ordered  what was run with the token was one operation in order, which went well */
+static void release_after(struct horon_context *ctx, bool ordered)
+{
+    if (ordered && horon_engine_runs_by_flags(ctx->engine))
+        horon_token_release_as_found(ctx);
+    else
+        horon_token_release(ctx);
+}
+
 /* In flight, and driven here and now. With the token, which it releases. */
 static horon_status_t drive_now(struct horon_context *ctx, struct horon_request **requests,
                                 size_t n, int64_t timeout_ms, struct horon_error *error)
@@ -210,13 +219,14 @@ static horon_status_t drive_now(struct horon_context *ctx, struct horon_request 
     const uint64_t deadline =
         timeout_ms < 0 ? UINT64_MAX : horon_clock_deadline(horon_clock_ns(), timeout_ms);
     size_t settled = 0;
+    const bool ordered = requests[0]->in_order;
     assert(!requests[0]->context); /* of no context: nobody counts it */
     horon_requests_drive(ctx, requests, n, deadline);
     while (settled < n && is_settled(requests[settled]))
         settled++;
     for (size_t i = 0; settled == n && i < n; i++)
         horon_kept_put(requests[i]->team, requests[i]);
-    horon_token_release(ctx);
+    release_after(ctx, ordered && settled == n);
     return settled == n ? HORON_OK : wait_for_end(ctx, requests, n, timeout_ms, deadline, error);
 }
 
@@ -253,7 +263,7 @@ static horon_status_t run_here(struct horon_context *ctx, struct horon_engine_te
     atomic_store_explicit(&request->refs, 1, memory_order_relaxed);
     horon_kept_put(team, request);
     if (begun == HORON_OK) {
-        horon_token_release(ctx);
+        release_after(ctx, true);
         return HORON_OK;
     }
     assert(begun == HORON_AGAIN);

@@ -16,6 +16,10 @@
  * it wakes by itself, to look for what nobody tells. That is seldom, and a backend that wakes no
  * thread stands still until then: for one it rings all the same, but later. A waiter rings late,
  * unless it gives up, as a thread that waited for one operation often waits for another.
+ *
+ * To look for what is left over takes a tenth of a small operation. One that goes by the flags of
+ * this host alone, and is over before its thread lets go, has touched nothing of that: what the
+ * thread before it has found still holds.
  */
 #include "wait.h"
 
@@ -114,6 +118,7 @@ bool horon_token_look(struct horon_context *ctx)
     _Atomic bool *urgent = &own_line(ctx)->urgent;
     const bool marked =
         atomic_load_explicit(urgent, memory_order_relaxed) && atomic_exchange(urgent, false);
+    ctx->left_nothing = false;
     const bool moved = horon_engine_progress(ctx->engine);
     if (marked && moved)
         atomic_store_explicit(urgent, true, memory_order_relaxed);
@@ -129,13 +134,20 @@ bool horon_token_flies(const struct horon_context *ctx)
            atomic_load_explicit(&ctx->leaves, memory_order_relaxed);
 }
 
+/* What a thread that lets go of the token has done with it. */
+enum last_touch {
+    TOUCHED,  /* anything */
+    AS_FOUND, /* see horon_token_release_as_found() */
+    ARMED     /* it is the progress thread, and watches the links that are full */
+};
+
 /* What peers have changed counts for what is in flight, and for what a full ring has room for
- * again; the rest is this rank's own.
- * @param armed  the progress thread itself lets go, and watches the links that are full. What they
- *               would take is left over all the same: a waiter may have called it off before its
- *               next turn, and looks at its own request only. */
-static bool any_left_over(struct horon_context *ctx, bool armed)
+ * again; the rest is this rank's own. What full links would take is left over even if the progress
+ * thread watches them: a waiter may have called it off before its next turn, and looks at its own
+ * request only. */
+static bool any_left_over(struct horon_context *ctx, enum last_touch touch)
 {
+    const bool armed = touch == ARMED;
     const bool flies = horon_engine_in_flight(ctx->engine) > 0;
     atomic_store_explicit(&ctx->leaves, flies, memory_order_relaxed);
     if (flies || armed) /* else a link with anything unsent is left over, full or not */
@@ -146,7 +158,13 @@ static bool any_left_over(struct horon_context *ctx, bool armed)
             (!armed && (atomic_load_explicit(&ctx->disarmed, memory_order_relaxed) || !minds)))
             return true;
     }
-    return horon_engine_leaves_work(ctx->engine, !armed);
+    if (touch == AS_FOUND && ctx->left_nothing) {
+        assert(!HORON_OWNERS_CHECKED || !horon_engine_leaves_work(ctx->engine, true));
+        return false;
+    }
+    const bool leaves = horon_engine_leaves_work(ctx->engine, !armed);
+    ctx->left_nothing = !armed && !leaves;
+    return leaves;
 }
 
 /* Does something in flight stand still until the progress thread gives it a turn? */
@@ -172,12 +190,13 @@ static bool slept_through(struct horon_context *ctx)
            atomic_load_explicit(&ctx->deaths, memory_order_relaxed);
 }
 
-static void let_go(struct horon_context *ctx, bool armed)
+static void let_go(struct horon_context *ctx, enum last_touch touch)
 {
+    const bool armed = touch == ARMED;
     HORON_ASSERT_OWNER(&ctx->owner);
     assert(atomic_load_explicit(&ctx->token, memory_order_relaxed) == 1);
     horon_host_sleep(&ctx->host, horon_engine_wants(ctx->engine));
-    const bool ring = any_left_over(ctx, armed);
+    const bool ring = any_left_over(ctx, touch);
     const bool ring_later = !ring && !armed && any_wants_turns(ctx);
     const bool owes_ring = horon_host_take_ring(&ctx->host);
     horon_owner_give(&ctx->owner);
@@ -196,12 +215,17 @@ static void let_go(struct horon_context *ctx, bool armed)
 
 void horon_token_release(struct horon_context *ctx)
 {
-    let_go(ctx, false);
+    let_go(ctx, TOUCHED);
+}
+
+void horon_token_release_as_found(struct horon_context *ctx)
+{
+    let_go(ctx, AS_FOUND);
 }
 
 void horon_token_release_armed(struct horon_context *ctx)
 {
-    let_go(ctx, true);
+    let_go(ctx, ARMED);
 }
 
 bool horon_context_may_be_asleep(struct horon_context *ctx)

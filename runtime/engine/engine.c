@@ -358,6 +358,12 @@ horon_status_t horon_engine_run_now(struct horon_engine *engine, struct horon_re
     return horon_team_run_ordered(request->team, request);
 }
 
+bool horon_engine_runs_by_flags(const struct horon_engine *engine)
+{
+    HORON_ASSERT_OWNER(engine->options.owner);
+    return engine->membership->topology->host_count == 1 && engine->backends.count == 1;
+}
+
 uint32_t horon_engine_wants(const struct horon_engine *engine)
 {
     HORON_ASSERT_OWNER(engine->options.owner);

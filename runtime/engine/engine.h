@@ -141,10 +141,10 @@ uint32_t horon_engine_wants(const struct horon_engine *engine);
 uint64_t horon_engine_interval_ns(const struct horon_engine *engine);
 /** Is the calling thread one that a backend needs to move its operations? Thread: any. */
 bool horon_engine_needs_thread(const struct horon_engine *engine);
-/** Are some of the job's ranks none of horon's? */
-bool horon_engine_is_mixed(const struct horon_engine *engine);
-/** Requests taken from the mailbox and not ended. */
-size_t horon_engine_in_flight(const struct horon_engine *engine);
+bool horon_engine_is_mixed(const struct horon_engine *engine); /* with ranks none of horon's? */
+/** Do operations, once begun, go by the flags of one host alone, and use no link? */
+bool horon_engine_runs_by_flags(const struct horon_engine *engine);
+size_t horon_engine_in_flight(const struct horon_engine *engine); /* requests begun, not ended */
 /** Is something left that only a turn of this rank moves: input that the poller has found, or what
  * horon_engine_has_unsent() says? @param even_if_full  also what links cannot take now */
 bool horon_engine_leaves_work(const struct horon_engine *engine, bool even_if_full);
