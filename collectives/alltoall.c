@@ -23,7 +23,8 @@
  * Of a gather on one host a rank has done its part when its rows lie in its small slot: it leaves,
  * and where others' windows follow it is absent from them. How many there were it must know, since
  * chunks are counted for the life of the channel; it finds that out before it enters the next
- * operation ("settles"), when all must have entered this one, and may be one ahead of root so.
+ * operation ("settles"), when all that gave root anything must have entered this one. So it may be
+ * one ahead of those, and further ahead of root, which keeps its own rows out of slots and windows.
  */
 #include "alltoall_state.h"
 
@@ -75,12 +76,24 @@ static void init(void *memory, const struct horon_team *team)
 
 /* ---- which rank gives what to which ---------------------------------------------------------- */
 
-static uint64_t rows_for(const struct horon_channel *channel, int rank)
+/* What this rank gives each: rows, and where they begin. */
+static void count_given(const struct horon_channel *channel, struct horon_alltoall *state)
 {
     const struct horon_operation *op = channel->op;
-    if (!horon_alltoall_gives(channel, channel->team->rank, rank))
-        return 0;
-    return horon_verb_of(&op->agreed)->ahead == HORON_AHEAD_SPLITS ? op->ahead[rank] : *op->ahead;
+    const struct horon_team *team = channel->team;
+    const bool by_splits = horon_verb_of(&op->agreed)->ahead == HORON_AHEAD_SPLITS;
+    uint64_t end = 0, given = 0;
+    for (int rank = 0; rank < team->size; rank++) {
+        const bool to = horon_alltoall_gives(channel, team->rank, rank);
+        const uint64_t rows = to ? op->ahead[by_splits ? rank : 0] : 0;
+        state->give_rows[rank] = rows;
+        state->give_at[rank] = end;
+        end += rows * op->row_elements;
+        given += team->host_of[rank] == team->host ? rows : 0;
+    }
+    state->give_at[team->size] = end;
+    state->given = given;
+    assert(end <= op->count);
 }
 
 void horon_alltoall_move(struct horon_alltoall *state, enum horon_alltoall_reached to)
@@ -103,22 +116,20 @@ static void begin(struct horon_channel *channel)
 {
     struct horon_alltoall *state = horon_alltoall_of(channel);
     const struct horon_operation *op = channel->op;
-    const struct horon_team *team = channel->team;
+    const struct horon_verb_row *row = horon_verb_of(&op->agreed);
     assert(op->part_count == 1);
+    state->giver = row->reads == HORON_RANKS_ROOT ? op->agreed.root : HORON_ALLTOALL_EACH;
+    state->taker = row->writes == HORON_RANKS_ROOT ? op->agreed.root : HORON_ALLTOALL_EACH;
     state->own = op->parts[0].src;
-    state->unit = (struct horon_alltoall_unit){.row_elements = op->row_elements,
-                                               .element_bytes = channel->element_bytes};
-    state->give_at[0] = state->given = 0;
-    for (int rank = 0; rank < team->size; rank++) {
-        const uint64_t rows = rows_for(channel, rank);
-        state->give_rows[rank] = rows;
-        state->give_at[rank + 1] = state->give_at[rank] + rows * op->row_elements;
-        state->given += team->host_of[rank] == team->host ? rows : 0;
-    }
-    assert(state->give_at[team->size] <= op->count);
+    state->unit =
+        (struct horon_alltoall_unit){.row_elements = op->row_elements,
+                                     .element_bytes = channel->element_bytes,
+                                     .shift = (unsigned)__builtin_ctzll(channel->element_bytes)};
+    assert((size_t)1 << state->unit.shift == channel->element_bytes);
+    count_given(channel, state);
     horon_alltoall_move(state, HORON_ALLTOALL_BEGUN);
     state->most = 0;
-    state->small = team->host_count == 1;
+    state->small = channel->team->host_count == 1;
     for (int i = 0; i < state->peer_count; i++) {
         struct horon_alltoall_peer *peer = &state->peers[i];
         peer->give.announced.done = peer->take.announced.done = true;
@@ -128,33 +139,14 @@ static void begin(struct horon_channel *channel)
 
 /* ---- what the entries say -------------------------------------------------------------------- */
 
-/* Elements of so many rows that somebody says; UINT64_MAX: more than memory can hold. */
-static uint64_t elements_of(const struct horon_alltoall_unit *unit, uint64_t rows)
-{
-    uint64_t elements = 0;
-    if (__builtin_mul_overflow(rows, unit->row_elements, &elements) ||
-        elements > INT64_MAX / unit->element_bytes)
-        return UINT64_MAX;
-    return elements;
-}
-
-/* Does all that the rank with this entry gives lie in its small slot? */
-static bool is_in_slot(const struct horon_channel *channel, const struct horon_alltoall_unit *unit,
-                       const struct horon_alltoall_entry *entry)
-{
-    return elements_of(unit, horon_alltoall_word_of(entry, channel->team->local_size)) <=
-           channel->host->shape.small_bytes / unit->element_bytes;
-}
-
 /* Where root alone gets, on one host: no other rank awaits anything. */
 static bool may_leave(const struct horon_channel *channel, int rank)
 {
-    const struct horon_signature *agreed = &channel->op->agreed;
-    return horon_verb_of(agreed)->writes == HORON_RANKS_ROOT && rank != agreed->root &&
-           channel->team->host_count == 1;
+    const int taker = horon_alltoall_of(channel)->taker;
+    return taker != HORON_ALLTOALL_EACH && rank != taker && channel->team->host_count == 1;
 }
 
-/* The rank gets nothing. */
+/* The rank gets nothing. Beside root alone, it need not know of windows: there are none. */
 static horon_status_t leave(struct horon_channel *channel)
 {
     struct horon_alltoall *state = horon_alltoall_of(channel);
@@ -162,9 +154,11 @@ static horon_status_t leave(struct horon_channel *channel)
     memset(state->rows, 0, (size_t)channel->team->size * sizeof *state->rows);
     if (op->output)
         op->output(op->output_arg, state->rows, 0);
+    if (channel->team->local_size == 2)
+        return HORON_OK;
     state->owed = state->unit;
     state->owed_check = horon_slot_check(channel->team->generation, op->check);
-    return horon_phase_owe(channel);
+    return horon_phase_owe(channel, channel->team->local_rank_of[op->agreed.root]);
 }
 
 /* Where root alone gives, its entry says all, and it needs nobody's. */
@@ -173,15 +167,15 @@ static horon_status_t entered(struct horon_channel *channel, struct horon_error 
     (void)error;
     const struct horon_alltoall *state = horon_alltoall_of(channel);
     const struct horon_team *team = channel->team;
-    const struct horon_signature *agreed = &channel->op->agreed;
-    const struct horon_alltoall_entry own =
-        horon_alltoall_entry_of(channel, horon_channel_own(channel), team->local_rank);
-    const bool root_gives =
-        horon_verb_of(agreed)->reads == HORON_RANKS_ROOT && team->host_count == 1;
-    if (may_leave(channel, team->rank) && is_in_slot(channel, &state->unit, &own))
-        return leave(channel);
+    const bool root_gives = state->giver != HORON_ALLTOALL_EACH && team->host_count == 1;
+    if (may_leave(channel, team->rank)) {
+        const struct horon_alltoall_entry own =
+            horon_alltoall_entry_of(channel, horon_channel_own(channel), team->local_rank);
+        if (horon_alltoall_is_in_slot(channel, &state->unit, &own))
+            return leave(channel);
+    }
     return horon_phase_meet(channel,
-                            root_gives ? team->local_rank_of[agreed->root] : HORON_MEET_ALL);
+                            root_gives ? team->local_rank_of[state->giver] : HORON_MEET_ALL);
 }
 
 /* On one host a long run has several, so that its reader begins early.
@@ -205,13 +199,16 @@ static bool settle(struct horon_channel *channel, void *memory)
     if (!horon_phase_all_behind(channel))
         return false;
     for (int local = 0; local < channel->team->local_size; local++) {
+        if (local == channel->owing_spares)
+            continue; /* root, which gives nobody anything */
         struct horon_slot_head *head = horon_phase_behind(channel, local);
         const struct horon_alltoall_entry entry = horon_alltoall_entry_of(channel, head, local);
-        const uint64_t elements = elements_of(&state->owed, horon_alltoall_word_of(&entry, 0));
+        const uint64_t elements =
+            horon_alltoall_elements(&state->owed, horon_alltoall_word_of(&entry, 0));
         if (head->check != state->owed_check || elements == UINT64_MAX)
             return true;
         most = elements > most ? elements : most;
-        small = small && is_in_slot(channel, &state->owed, &entry);
+        small = small && horon_alltoall_is_in_slot(channel, &state->owed, &entry);
     }
     if (!small)
         horon_pipeline_skip(channel, most, state->owed.element_bytes,
@@ -222,7 +219,7 @@ static bool settle(struct horon_channel *channel, void *memory)
 /* The longest run of this host. Of several windows, root takes one while others bring the next. */
 static bool may_be_read(const struct horon_channel *channel, uint64_t most_bytes)
 {
-    const bool by_root = horon_verb_of(&channel->op->agreed)->writes == HORON_RANKS_ROOT;
+    const bool by_root = horon_alltoall_of(channel)->taker != HORON_ALLTOALL_EACH;
     return horon_lent_serves(channel, most_bytes) && !(by_root && most_bytes >= LONG_RUN_BYTES);
 }
 
@@ -233,10 +230,11 @@ static void note_offer(struct horon_alltoall *state, int local,
     struct horon_lent_part *part = &state->lent.parts[local];
     *part = (struct horon_lent_part){0};
     memcpy(&part->offer, entry->rows, sizeof part->offer);
-    part->from = elements_of(&state->unit, rows_before) * state->unit.element_bytes;
+    part->from = horon_alltoall_elements(&state->unit, rows_before) * state->unit.element_bytes;
 }
 
-/* What lies in small slots is not offered, nor need a rank have entered of which nothing comes. */
+/* What lies in small slots is not offered, nor need a rank have entered that gives others nothing:
+ * its line is not touched. */
 static void read_entries(struct horon_channel *channel)
 {
     struct horon_alltoall *state = horon_alltoall_of(channel);
@@ -244,16 +242,17 @@ static void read_entries(struct horon_channel *channel)
     state->reads = horon_alltoall_offers(channel);
     for (int local = 0; local < team->local_size; local++) {
         const int rank = horon_alltoall_rank_here(team, local);
+        state->rows[rank] = rank == team->rank ? state->give_rows[rank] : 0;
+        state->absent[local] = false;
+        if (!horon_alltoall_gives_others(channel, rank))
+            continue;
         const struct horon_alltoall_entry entry = horon_alltoall_entry_of(
             channel, channel->small[horon_channel_slot(channel)][local], local);
-        state->rows[rank] = 0;
-        state->absent[local] = false;
-        if (!horon_alltoall_takes_of(channel, rank))
-            continue;
-        const uint64_t most = elements_of(&state->unit, horon_alltoall_word_of(&entry, 0));
+        const uint64_t most =
+            horon_alltoall_elements(&state->unit, horon_alltoall_word_of(&entry, 0));
         const uint64_t before =
             team->local_rank ? horon_alltoall_word_of(&entry, team->local_rank) : 0;
-        const bool in_slot = is_in_slot(channel, &state->unit, &entry);
+        const bool in_slot = horon_alltoall_is_in_slot(channel, &state->unit, &entry);
         state->rows[rank] = horon_alltoall_word_of(&entry, 1 + team->local_rank) - before;
         state->most = most > state->most ? most : state->most;
         state->small = state->small && in_slot;
@@ -280,7 +279,7 @@ static bool is_in_place(const struct horon_channel *channel, const struct horon_
 /* What this rank gives itself goes last, if it is in the way of what it gives others. */
 static bool keeps_own_for_last(const struct horon_channel *channel)
 {
-    return horon_verb_of(&channel->op->agreed)->reads == HORON_RANKS_ROOT;
+    return horon_alltoall_of(channel)->giver != HORON_ALLTOALL_EACH;
 }
 
 static void move_own(const struct horon_channel *channel, struct horon_alltoall *state)
@@ -303,9 +302,9 @@ static horon_status_t place(struct horon_channel *channel, struct horon_error *e
     uint64_t total = 0;
     for (int rank = 0; rank < team->size; rank++) {
         state->take_at[rank] = total;
-        const uint64_t elements = elements_of(&state->unit, state->rows[rank]);
+        const uint64_t elements = horon_alltoall_elements(&state->unit, state->rows[rank]);
         if (elements == UINT64_MAX || __builtin_add_overflow(total, elements, &total) ||
-            total > INT64_MAX / channel->element_bytes)
+            total > (uint64_t)INT64_MAX >> state->unit.shift)
             return horon_error_set(error, HORON_ERR_PROTO,
                                    "what %s gets of all ranks is more than memory can hold",
                                    team->rank_names[team->rank]);
@@ -319,7 +318,7 @@ static horon_status_t place(struct horon_channel *channel, struct horon_error *e
         state->out = op->output(op->output_arg, state->rows, total);
     if (!writes || total == 0)
         state->out = NULL;
-    if (is_in_place(channel, state) && !state->small && !keeps_own_for_last(channel))
+    if (!state->small && !keeps_own_for_last(channel) && is_in_place(channel, state))
         move_own(channel, state);
     horon_alltoall_move(state, HORON_ALLTOALL_PLACED);
     return HORON_OK;
@@ -327,20 +326,24 @@ static horon_status_t place(struct horon_channel *channel, struct horon_error *e
 
 /* ---- small, on one host ---------------------------------------------------------------------- */
 
-/* Of all ranks, or of those that are absent from the windows. */
+/* Of all ranks, or of those that are absent from the windows. What is in no slot goes first: its
+ * place may be where others' rows come. */
 static horon_status_t copy_small(const struct horon_channel *channel, struct horon_error *error)
 {
-    const struct horon_alltoall *state = horon_alltoall_of(channel);
-    const int size = channel->team->size;
+    struct horon_alltoall *state = horon_alltoall_of(channel);
+    const int size = channel->team->size, self = channel->team->rank;
+    if (state->out && state->small && !horon_alltoall_gives_others(channel, self))
+        move_own(channel, state);
     for (int rank = 0; state->out && rank < size; rank++) {
         const uint64_t count = horon_alltoall_take_count(state, rank);
-        struct horon_slot_head *head = channel->small[horon_channel_slot(channel)][rank];
-        const struct horon_alltoall_entry entry = horon_alltoall_entry_of(channel, head, rank);
-        const uint64_t end =
-            elements_of(&state->unit, horon_alltoall_word_of(&entry, 1 + channel->team->rank));
-        if (count == 0 || !(state->small || state->absent[rank]))
+        if (count == 0 || !(state->small || state->absent[rank]) ||
+            !horon_alltoall_gives_others(channel, rank))
             continue;
-        if (end < count || end > channel->host->shape.small_bytes / channel->element_bytes)
+        const struct horon_alltoall_entry entry = horon_alltoall_entry_of(
+            channel, channel->small[horon_channel_slot(channel)][rank], rank);
+        const uint64_t end =
+            horon_alltoall_elements(&state->unit, horon_alltoall_word_of(&entry, 1 + self));
+        if (end < count || end > channel->host->shape.small_bytes >> state->unit.shift)
             return horon_channel_damaged(channel, error);
         memcpy(state->out + state->take_at[rank] * channel->element_bytes,
                entry.rows + (end - count) * channel->element_bytes, count * channel->element_bytes);
@@ -356,9 +359,8 @@ static horon_status_t copy_small(const struct horon_channel *channel, struct hor
 static bool writes_where_others_read(const struct horon_channel *channel,
                                      const struct horon_alltoall *state)
 {
-    const struct horon_verb_row *row = horon_verb_of(&channel->op->agreed);
     const int rank = channel->team->rank;
-    if (!is_in_place(channel, state) || row->writes == HORON_RANKS_ROOT)
+    if (!is_in_place(channel, state) || state->taker != HORON_ALLTOALL_EACH)
         return false;
     return !keeps_own_for_last(channel) ||
            state->own + state->give_at[rank] * channel->element_bytes !=
@@ -379,7 +381,8 @@ static horon_status_t begin_to_read(struct horon_channel *channel)
             continue;
         }
         if (rank == team->rank)
-            part->offer.at = (uintptr_t)state->own;
+            *part = (struct horon_lent_part){.offer.at = (uintptr_t)state->own,
+                                             .from = (uint64_t)state->give_at[rank] * element};
         part->bytes = horon_alltoall_take_count(state, rank) * element;
         part->to = state->out + state->take_at[rank] * element;
     }
@@ -395,6 +398,15 @@ static uint64_t window_count(const struct horon_channel *channel, uint64_t count
     if (count <= first)
         return 0;
     return count - first < full ? count - first : full;
+}
+
+/* Likewise of what a rank gives itself, which goes past the slots. Where it is longer than what
+ * others give, the last window takes the rest. */
+static uint64_t own_count(const struct horon_channel *channel, uint64_t count, uint64_t chunk)
+{
+    const uint64_t first = chunk * channel->pipeline.chunk_count;
+    const bool is_last = chunk + 1 == channel->pipeline.chunks;
+    return is_last && count > first ? count - first : window_count(channel, count, chunk);
 }
 
 /* Where the run of local rank @p from to local rank @p to lies. */
@@ -428,7 +440,9 @@ static void copy_out(const struct horon_channel *channel, uint64_t chunk)
     for (int local = 0; local < team->local_size; local++) {
         const int rank = horon_alltoall_rank_here(team, local);
         const uint64_t first = chunk * channel->pipeline.chunk_count;
-        const uint64_t count = window_count(channel, horon_alltoall_take_count(state, rank), chunk);
+        const uint64_t taken = horon_alltoall_take_count(state, rank);
+        const uint64_t count = rank == team->rank ? own_count(channel, taken, chunk)
+                                                  : window_count(channel, taken, chunk);
         const void *from = region_at(channel, chunk, local, team->local_rank);
         if (state->absent[local])
             continue;

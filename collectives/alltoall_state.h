@@ -35,7 +35,8 @@ struct horon_alltoall_rounds {
 /* What makes elements and bytes of rows. */
 struct horon_alltoall_unit {
     uint64_t row_elements;
-    size_t element_bytes;
+    size_t element_bytes; /* 1 << shift: nothing is divided */
+    unsigned shift;
 };
 
 /* How far the operation is on this rank. On one host there is nobody to link with or to tell. */
@@ -45,8 +46,12 @@ enum horon_alltoall_reached {
     HORON_ALLTOALL_PLACED, /* rows and take_at are known, and the output is there */
 };
 
+/* In the place of a rank. */
+enum { HORON_ALLTOALL_EACH = -1 };
+
 struct horon_alltoall {
     enum horon_alltoall_reached reached;
+    int giver, taker; /* root, where it alone gives or gets, by the row of the verb; or EACH */
     struct horon_alltoall_unit unit;
     struct horon_alltoall_unit owed; /* of the operation that this rank has to settle */
     uint64_t owed_check;
@@ -82,16 +87,21 @@ static inline int horon_alltoall_rank_here(const struct horon_team *team, int lo
 /* Does the verb take anything of that rank? */
 static inline bool horon_alltoall_takes_of(const struct horon_channel *channel, int rank)
 {
-    const struct horon_signature *agreed = &channel->op->agreed;
-    return horon_ranks_include(horon_verb_of(agreed)->reads, agreed->root, rank);
+    const struct horon_alltoall *state = horon_alltoall_of(channel);
+    return state->giver == HORON_ALLTOALL_EACH || state->giver == rank;
+}
+
+/* Does the verb have that rank give any other one something? */
+static inline bool horon_alltoall_gives_others(const struct horon_channel *channel, int rank)
+{
+    return horon_alltoall_takes_of(channel, rank) && horon_alltoall_of(channel)->taker != rank;
 }
 
 /* Does a run go from one to the other, be it of no rows? */
 static inline bool horon_alltoall_gives(const struct horon_channel *channel, int from, int to)
 {
-    const struct horon_signature *agreed = &channel->op->agreed;
-    return horon_alltoall_takes_of(channel, from) &&
-           horon_ranks_include(horon_verb_of(agreed)->writes, agreed->root, to);
+    const int taker = horon_alltoall_of(channel)->taker;
+    return horon_alltoall_takes_of(channel, from) && (taker == HORON_ALLTOALL_EACH || taker == to);
 }
 
 static inline uint64_t horon_alltoall_give_count(const struct horon_alltoall *state, int rank)
@@ -112,12 +122,18 @@ struct horon_alltoall_entry {
     const uint8_t *rows; /* or the offer of them */
 };
 
+/** Elements of so many rows that somebody says; UINT64_MAX: more than memory can hold. */
+uint64_t horon_alltoall_elements(const struct horon_alltoall_unit *unit, uint64_t rows);
 struct horon_alltoall_entry horon_alltoall_entry_of(const struct horon_channel *channel,
                                                     struct horon_slot_head *head, int local);
 static inline uint64_t horon_alltoall_word_of(const struct horon_alltoall_entry *entry, int word)
 {
     return entry->narrow ? entry->narrow[word] : entry->wide[word];
 }
+/** Does all that the rank with this entry gives lie in its small slot? */
+bool horon_alltoall_is_in_slot(const struct horon_channel *channel,
+                               const struct horon_alltoall_unit *unit,
+                               const struct horon_alltoall_entry *entry);
 /** Does a rank offer what it gives, if that is long? All read at the same time then. Where root
  * alone gets anything, it reads while the others look on: worth it with one other, see
  * may_be_read() in alltoall.c. */

@@ -37,6 +37,7 @@ struct horon_channel {
     /* Of the operation before, if this rank has left it but not settled; or NULL: see settle() */
     const struct horon_verb_ops *owing;
     void *owing_state;
+    int owing_spares;  /* a local rank, whose entry it does without */
     int met, meet_end; /* local ranks whose entries are awaited, from the first not yet seen on */
     bool meets_all;
     uint64_t all_entered; /* operations that all ranks of the host have entered, as far as seen */

@@ -42,9 +42,10 @@ horon_status_t horon_phase_done(struct horon_channel *channel, struct horon_erro
     return HORON_OK;
 }
 
-horon_status_t horon_phase_owe(struct horon_channel *channel)
+horon_status_t horon_phase_owe(struct horon_channel *channel, int spared)
 {
     assert(!channel->owing && channel->phase == HORON_PHASE_ENTER);
+    channel->owing_spares = spared;
     channel->owing = channel->verb;
     channel->owing_state = channel->state;
     return HORON_OK;
@@ -173,8 +174,9 @@ struct horon_slot_head *horon_phase_behind(const struct horon_channel *channel, 
 
 static bool is_behind(const struct horon_channel *channel, int local)
 {
-    return entered_soon(channel, horon_phase_behind(channel, local), channel->ended) ==
-           channel->ended;
+    return local == channel->owing_spares ||
+           entered_soon(channel, horon_phase_behind(channel, local), channel->ended) ==
+               channel->ended;
 }
 
 bool horon_phase_all_behind(const struct horon_channel *channel)

@@ -56,15 +56,15 @@ uint8_t *horon_phase_place_in_area(struct horon_channel *channel, size_t bytes);
 /** For a verb whose operation has ended where its pipeline has. @return OK */
 horon_status_t horon_phase_done(struct horon_channel *channel, struct horon_error *error);
 /** For a verb's entered(): this rank leaves the operation, and settles what it must know of it with
- * the next one. @return OK */
-horon_status_t horon_phase_owe(struct horon_channel *channel);
+ * the next one, from the entries of all of its host but @p spared. @return OK */
+horon_status_t horon_phase_owe(struct horon_channel *channel, int spared);
 /** For a verb whose ranks leave an operation with all that they must know. @return true */
 bool horon_phase_settled(struct horon_channel *channel, void *state);
 /** For the slots of a verb that is never in that phase. */
 horon_status_t horon_phase_unreachable(struct horon_channel *channel, struct horon_error *error);
 
-/** Have all ranks of the host entered the operation before the one in flight? Their heads of that
- * can be read, as long as this rank has not entered this one. */
+/** Have all ranks of the host, but the one spared, entered the operation before the one in flight?
+ * Their heads of that can be read, as long as this rank has not entered this one. */
 bool horon_phase_all_behind(const struct horon_channel *channel);
 struct horon_slot_head *horon_phase_behind(const struct horon_channel *channel, int local);
 
