@@ -71,10 +71,10 @@ static uint64_t entered(const struct horon_slot_head *head)
     return atomic_load_explicit(&head->sequence, memory_order_acquire);
 }
 
-/* A rank that is awaited is mostly a cache miss or two away. To look again here takes a small part
- * of a turn of the whole engine, so a rank that has a core for itself does that for about as long.
- */
-enum { LOOKS = 64 };
+/* A rank that is awaited is mostly some cache misses away. A rank that has a core for itself looks
+ * for as long as a small operation takes: one that does not end in its first turn goes through its
+ * lane, which takes longer. */
+enum { LOOKS = 400 };
 
 /* Likewise; but of one that has not entered @p wanted yet perhaps a moment later. */
 static uint64_t entered_soon(const struct horon_channel *channel,
