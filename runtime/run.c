@@ -203,10 +203,10 @@ static bool is_settled(const struct horon_request *request)
            atomic_load_explicit(&request->refs, memory_order_acquire) == 1;
 }
 
-/* @param ordered  what was run with the token was one operation in order, which went well */
-static void release_after(struct horon_context *ctx, bool ordered)
+/* @param touched  anything that moves by itself, or may */
+static void release_after(struct horon_context *ctx, bool touched)
 {
-    if (ordered && horon_engine_runs_by_flags(ctx->engine))
+    if (!touched)
         horon_token_release_as_found(ctx);
     else
         horon_token_release(ctx);
@@ -219,14 +219,14 @@ static horon_status_t drive_now(struct horon_context *ctx, struct horon_request 
     const uint64_t deadline =
         timeout_ms < 0 ? UINT64_MAX : horon_clock_deadline(horon_clock_ns(), timeout_ms);
     size_t settled = 0;
-    const bool ordered = requests[0]->in_order;
+    const bool by_flags = requests[0]->in_order && horon_engine_runs_by_flags(ctx->engine);
     assert(!requests[0]->context); /* of no context: nobody counts it */
     horon_requests_drive(ctx, requests, n, deadline);
     while (settled < n && is_settled(requests[settled]))
         settled++;
     for (size_t i = 0; settled == n && i < n; i++)
         horon_kept_put(requests[i]->team, requests[i]);
-    release_after(ctx, ordered && settled == n);
+    release_after(ctx, !by_flags || settled < n);
     return settled == n ? HORON_OK : wait_for_end(ctx, requests, n, timeout_ms, deadline, error);
 }
 
@@ -263,7 +263,7 @@ static horon_status_t run_here(struct horon_context *ctx, struct horon_engine_te
     atomic_store_explicit(&request->refs, 1, memory_order_relaxed);
     horon_kept_put(team, request);
     if (begun == HORON_OK) {
-        release_after(ctx, true);
+        release_after(ctx, !horon_engine_runs_by_flags(ctx->engine));
         return HORON_OK;
     }
     assert(begun == HORON_AGAIN);
@@ -299,7 +299,7 @@ static bool sends(const struct horon_request *message)
 #define CALLS_PER_LOOK 64
 /* How often a thread asks for what comes within a moment. One that shares its core lets others run
  * before it asks again: the sender may be among them. */
-#define EXPRESS_TURNS 200
+#define EXPRESS_TURNS 80
 #define EXPRESS_YIELDS 4
 
 static void wait_a_moment(bool spins)
@@ -315,7 +315,7 @@ static horon_status_t receive_express(struct horon_context *ctx, struct horon_re
     const bool spins = !ctx->crowded || horon_yields_may_spin(&ctx->yields);
     horon_status_t status = horon_express_expect(ctx->engine, receive);
     for (int left = spins ? EXPRESS_TURNS : EXPRESS_YIELDS; status == HORON_IN_PROGRESS; left--) {
-        status = horon_express_receive(ctx->engine, receive);
+        status = horon_express_receive(ctx->engine, receive, spins);
         if (status != HORON_IN_PROGRESS)
             break;
         if (left <= 1 || atomic_load_explicit(&ctx->takers, memory_order_relaxed)) {
@@ -390,12 +390,13 @@ static horon_status_t run_messages_here(struct horon_context *ctx, struct horon_
     if (swapped)
         exchange(requests);
     const size_t over = run_express(ctx, requests, n, &status);
+    const bool leaves = horon_express_leaves_work(ctx->engine, requests, over);
     for (size_t i = 0; i < over; i++) {
         atomic_store_explicit(&requests[i]->refs, 1, memory_order_relaxed);
         horon_kept_put(team, requests[i]);
     }
     if (over == n) {
-        horon_token_release(ctx);
+        release_after(ctx, leaves);
         return HORON_OK;
     }
     const size_t begun = over + (status == HORON_IN_PROGRESS);

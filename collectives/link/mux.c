@@ -27,6 +27,7 @@
 
 #include "alloc.h"
 #include "clock.h"
+#include "cpu.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -49,6 +50,7 @@ horon_status_t horon_mux_create(struct horon_link *link, const struct horon_mux_
     }
     mux->link = link;
     mux->in_memory = link->ops->descriptor(link) < 0;
+    mux->may_hold = link->ops->interest != horon_link_plain_interest;
     mux->options = *options;
     if (mux->options.eager_total_bytes > UINT32_MAX)
         mux->options.eager_total_bytes = UINT32_MAX; /* as wide as returned_bytes of a frame */
@@ -461,6 +463,26 @@ bool horon_mux_wants_control(const struct horon_mux *mux)
 bool horon_mux_wants_turn(const struct horon_mux *mux)
 {
     return mux->link->ops->ready(mux->link) || horon_mux_has_unsent(mux);
+}
+
+/* What it has to send does not change meanwhile. */
+bool horon_mux_wants_turn_soon(const struct horon_mux *mux, int looks)
+{
+    const struct horon_link *link = mux->link;
+    do {
+        if (link->ops->ready(link))
+            return true;
+        if (looks > 1)
+            horon_cpu_relax();
+    } while (--looks > 0);
+    return horon_mux_has_unsent(mux);
+}
+
+bool horon_mux_leaves_work(const struct horon_mux *mux, bool even_if_full)
+{
+    return even_if_full
+               ? (mux->rx.fetches.first && !mux->failure.status) || horon_mux_wants_write(mux)
+               : horon_mux_has_unsent(mux);
 }
 
 bool horon_mux_has_unsent(const struct horon_mux *mux)

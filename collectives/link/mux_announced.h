@@ -16,6 +16,13 @@ struct horon_mux_announced {
 /** Is its link no descriptor, so that nothing but a look tells what has come? No, of NULL. */
 bool horon_mux_is_in_memory(const struct horon_mux *mux);
 
+/** Has it what only a turn of this rank moves? As horon_mux_has_unsent() says, or, @p even_if_full,
+ * anything to send at all. */
+bool horon_mux_leaves_work(const struct horon_mux *mux, bool even_if_full);
+
+/** As horon_mux_wants_turn(), but looks up to @p looks times at what comes. */
+bool horon_mux_wants_turn_soon(const struct horon_mux *mux, int looks);
+
 /** Reads once, and no further than a message of @p bytes reaches that announces itself: what lies
  * behind one that is awaited stays on the link, for those that await it.
  * @return false: a turn is due instead, which then reads likewise */

@@ -83,6 +83,7 @@ struct horon_mux_rx {
 struct horon_mux {
     struct horon_link *link;
     bool in_memory; /* the link is, so that nothing but a look tells what has come */
+    bool may_hold;  /* it may keep what it took: see horon_mux_link_holds() */
     struct horon_mux_options options;
     struct horon_error failure; /* status is not OK: the mux is dead */
     struct horon_mux_table table;
@@ -110,7 +111,7 @@ static inline bool horon_mux_tx_room_is_due(const struct horon_mux *mux)
 /* Of what it took, in a frame of its own: it must be let finish that. */
 static inline bool horon_mux_link_holds(const struct horon_mux *mux)
 {
-    return mux->link->ops->interest(mux->link, false) & HORON_LINK_WRITE;
+    return mux->may_hold && mux->link->ops->interest(mux->link, false) & HORON_LINK_WRITE;
 }
 
 /* Is a transfer of so many bytes lent, instead of sent? Both ends say so alike. */

@@ -416,8 +416,7 @@ bool horon_engine_leaves_work(const struct horon_engine *engine, bool even_if_fu
     HORON_ASSERT_OWNER(engine->options.owner);
     for (int i = 0; i < membership->peer_count; i++) {
         const struct horon_mux *mux = membership->mux_of[membership->peers[i]];
-        if (mux && (horon_mux_has_unsent(mux) || (even_if_full && horon_mux_wants_write(mux)) ||
-                    has_input(mux)))
+        if (mux && (horon_mux_leaves_work(mux, even_if_full) || has_input(mux)))
             return true;
     }
     for (const struct horon_engine_team *team = engine->job; team; team = team->next)

@@ -17,9 +17,11 @@
 
 /* Read in one turn at most, so that the caller can see to others. */
 #define FRAMES_A_TURN 16
-/* In vain, after which what comes has a time of its own. To look at the clock takes as long as some
- * of these, and so what comes before has the time of what was done last. */
+/* In vain, of a rank that has a core for itself. */
 #define LOOKS_A_TURN 16
+/* In vain, after which what comes has a time of its own. To look at the clock takes as long as a
+ * dozen looks, and so what comes before has the time of what was done last. */
+#define TURNS_A_TIME 4
 
 static struct horon_mux *mux_of(const struct horon_request *message)
 {
@@ -55,7 +57,6 @@ static void add_event(struct horon_request *message, enum horon_event_kind kind,
 
 static void add_begin(struct horon_request *message)
 {
-    add_event(message, HORON_EVENT_TAKEN, HORON_EVENT_MESSAGE);
     add_event(message, HORON_EVENT_BEGUN, HORON_EVENT_MESSAGE);
 }
 
@@ -108,7 +109,7 @@ horon_status_t horon_express_expect(struct horon_engine *engine, struct horon_re
     if (!is_alone(engine, receive) || horon_matching_waiting(messages->matching) > 0)
         return HORON_AGAIN;
     messages->awaited = receive;
-    messages->looks = 0;
+    messages->turns = 0;
     receive->message.transfer.done = false;
     return HORON_IN_PROGRESS;
 }
@@ -137,14 +138,15 @@ static bool is_awaited(const struct horon_request *receive, const struct horon_m
     return team->messages.awaited == receive && !team->failed && mux_of(receive) == mux;
 }
 
-horon_status_t horon_express_receive(struct horon_engine *engine, struct horon_request *receive)
+horon_status_t horon_express_receive(struct horon_engine *engine, struct horon_request *receive,
+                                     bool spins)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
     struct horon_mux *mux = mux_of(receive);
     const size_t bytes =
         (size_t)receive->op.count * horon_dtype_bytes((horon_dtype_t)receive->op.agreed.dtype);
-    if (!horon_mux_wants_turn(mux)) {
-        if (receive->team->messages.looks++ == LOOKS_A_TURN)
+    if (!horon_mux_wants_turn_soon(mux, spins ? LOOKS_A_TURN : 1)) {
+        if (receive->team->messages.turns++ == TURNS_A_TIME)
             horon_events_turn(engine->events);
         return HORON_IN_PROGRESS;
     }
@@ -168,6 +170,20 @@ void horon_express_withdraw(struct horon_request *receive)
 {
     assert(!receive->message.transfer.done);
     receive->team->messages.awaited = NULL;
+}
+
+bool horon_express_leaves_work(const struct horon_engine *engine,
+                               struct horon_request *const *messages, size_t n)
+{
+    const struct horon_mux *looked_at = NULL;
+    HORON_ASSERT_OWNER(engine->options.owner);
+    for (size_t i = 0; i < n; i++) {
+        const struct horon_mux *mux = mux_of(messages[i]);
+        if (mux != looked_at && (!mux || horon_mux_leaves_work(mux, true)))
+            return true;
+        looked_at = mux;
+    }
+    return false;
 }
 
 /* ---- what comes whole ------------------------------------------------------------------------ */

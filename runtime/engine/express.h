@@ -20,11 +20,17 @@ void horon_express_begin(struct horon_engine *engine);
 horon_status_t horon_express_send(struct horon_engine *engine, struct horon_request *send);
 /** Awaits a message likewise. @return IN_PROGRESS | AGAIN */
 horon_status_t horon_express_expect(struct horon_engine *engine, struct horon_request *receive);
-/** A turn of the link of the message that is awaited. @return OK, it has come: it was never in
+/** A turn of the link of the message that is awaited. @param spins  it may look more than once.
+ * @return OK, it has come: it was never in
  * flight | IN_PROGRESS | AGAIN, it is awaited no more: as above */
-horon_status_t horon_express_receive(struct horon_engine *engine, struct horon_request *receive);
+horon_status_t horon_express_receive(struct horon_engine *engine, struct horon_request *receive,
+                                     bool spins);
 /** Awaits it no more. */
 void horon_express_withdraw(struct horon_request *receive);
+
+/** Messages that went so have touched nothing but their links: have those more to send now? */
+bool horon_express_leaves_work(const struct horon_engine *engine,
+                               struct horon_request *const *messages, size_t n);
 
 /** A turn of the links of messages alone, which are of one team and have not ended. All of them are
  * looked at: a thread that waits for the end of its send has a receive to move meanwhile.
