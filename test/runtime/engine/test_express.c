@@ -187,6 +187,26 @@ static void test_express_message_is_never_in_flight(void **state)
     }
 }
 
+/* Half of the room that the sender has is due, and no message goes back that would take it along: a
+ * thread that lets go of the token must hear of it. */
+static void test_express_room_to_give_back_is_left_over(void **state)
+{
+    struct bed *bed = *state;
+    struct horon_request *recv = make_recv(bed, 0, 8);
+    bool leaves = false;
+    uint64_t taken = 0;
+    for (; taken <= HORON_MUX_EAGER_TRANSFERS_MAX && !leaves; taken++) {
+        exchange(bed, taken, 8);
+        leaves = horon_express_leaves_work(engine_of(bed, 1), &recv, 1);
+        assert_int_equal(leaves, horon_engine_leaves_work(engine_of(bed, 1), true));
+    }
+    assert_in_range(taken, 2, HORON_MUX_EAGER_TRANSFERS_MAX / 2 + 1);
+    horon_engine_progress(engine_of(bed, 1));
+    assert_false(horon_express_leaves_work(engine_of(bed, 1), &recv, 1));
+    assert_false(horon_engine_leaves_work(engine_of(bed, 1), true));
+    put_back(bed, recv);
+}
+
 /* All of it is said to have been when it came. */
 static void test_express_events_have_their_time(void **state)
 {
@@ -502,6 +522,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_bed, end_bed)
     const struct CMUnitTest tests[] = {
         TEST(test_express_message_is_never_in_flight),
+        TEST(test_express_room_to_give_back_is_left_over),
         TEST(test_express_events_have_their_time),
         TEST(test_express_what_comes_late_has_a_time_of_its_own),
         TEST(test_express_stream_of_one_way_gets_on),
