@@ -2,8 +2,8 @@
 /*
  * A plan's stage is posted (receives first, so that credit leaves as early as it can), waited for,
  * and combined. The receives of the next stage are posted along with it, which plans allow: a peer
- * that is ahead finds its credit waiting and sends into place. At most two stages are posted at a
- * time; each has one of two slots, by parity.
+ * that is ahead finds its credit waiting and sends into place. So are its sends, if this stage does
+ * nothing but send. At most two stages are posted at a time; each has one of two slots, by parity.
  *
  * Combines of one stage go block by block through all of them, so that a partial sum is still in
  * cache when the next leaf is added to it.
@@ -61,8 +61,7 @@ horon_status_t horon_netrun_begin(struct horon_netrun *run, const struct horon_n
     run->args = *args;
     run->stage = 0;
     run->stages = horon_plan_stages(&args->plan);
-    run->sends_posted = false;
-    run->recvs_posted = 0;
+    run->sends_posted = run->recvs_posted = 0;
     return HORON_OK;
 }
 
@@ -137,6 +136,28 @@ static horon_status_t post_recvs(struct horon_netrun *run, struct horon_error *e
     return status;
 }
 
+static bool only_sends(const struct horon_netrun_stage *slot)
+{
+    bool only = slot->combine_count == 0;
+    for (uint32_t i = 0; i < slot->move_count; i++)
+        only &= slot->moves[i].is_send;
+    return only;
+}
+
+/* Posts the sends of the running stage and of the next one, if there is nothing that it could be
+ * behind: a broadcast's root says all that it has to say in one turn. */
+static horon_status_t post_sends(struct horon_netrun *run, struct horon_error *error)
+{
+    const int ahead = only_sends(&run->slots[run->stage & 1]) ? 1 : 0;
+    horon_status_t status = HORON_OK;
+    while (!status && run->sends_posted < run->recvs_posted &&
+           run->sends_posted <= run->stage + ahead) {
+        status = post_moves(run, &run->slots[run->sends_posted & 1], true, error);
+        run->sends_posted++;
+    }
+    return status;
+}
+
 static horon_status_t stage_moved(struct horon_netrun *run, struct horon_netrun_stage *slot,
                                   struct horon_error *error)
 {
@@ -185,16 +206,13 @@ horon_status_t horon_netrun_advance(struct horon_netrun *run, struct horon_error
     while (!status && run->stage < run->stages) {
         struct horon_netrun_stage *slot = &run->slots[run->stage & 1];
         status = post_recvs(run, error);
-        if (!status && !run->sends_posted) {
-            status = post_moves(run, slot, true, error);
-            run->sends_posted = true;
-        }
+        if (!status)
+            status = post_sends(run, error);
         if (!status)
             status = stage_moved(run, slot, error);
         if (!status) {
             combine_stage(run, slot);
             run->stage++;
-            run->sends_posted = false;
         }
     }
     return status;
@@ -203,7 +221,7 @@ horon_status_t horon_netrun_advance(struct horon_netrun *run, struct horon_error
 bool horon_netrun_waits_for(const struct horon_netrun *run, int rank)
 {
     const struct horon_netrun_stage *slot = &run->slots[run->stage & 1];
-    if (run->stage == run->stages || !run->sends_posted)
+    if (run->stage == run->stages || run->sends_posted <= run->stage)
         return false; /* over, or not begun to move */
     for (uint32_t i = 0; i < slot->move_count; i++)
         if (run->args.ranks[slot->moves[i].peer] == rank && !slot->transfers[i].done)

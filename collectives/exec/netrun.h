@@ -43,7 +43,7 @@ struct horon_netrun {
     struct horon_netrun_args args;
     int stage; /* the one that runs; == stages: all done */
     int stages;
-    bool sends_posted;                  /* of `stage` */
+    int sends_posted;                   /* stages whose sends are posted */
     int recvs_posted;                   /* stages whose receives are posted */
     struct horon_netrun_stage slots[2]; /* of stage and the next, by parity */
     size_t memory_bytes;
