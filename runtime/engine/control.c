@@ -478,6 +478,7 @@ horon_status_t horon_engine_on_control(void *arg, int peer, const void *bytes, s
     struct horon_reader in = horon_reader_over(bytes, byte_count);
     const uint8_t kind = horon_read_u8(&in);
     const uint64_t id = horon_read_varint(&in);
+    engine->heard = true;
     horon_engine_add_message_event(engine, HORON_EVENT_HEARD, peer, kind, byte_count);
     if (!in.ok || id >= HORON_TEAMS_END || kind < HORON_CONTROL_COORDINATOR ||
         kind > HORON_CONTROL_STOPPED)

@@ -258,6 +258,7 @@ HORON_SELDOM static void drop_link(struct horon_engine *engine, int peer)
 
 static void mux_failed(struct horon_engine *engine, int peer, const struct horon_error *error)
 {
+    engine->heard = true;
     if (was_never_taken(engine->membership, peer, error)) {
         drop_link(engine, peer);
         return;

@@ -53,7 +53,7 @@ struct horon_engine {
     struct horon_post closed_mark;        /* the mailbox's head once it is closed; never followed */
     _Atomic uint32_t in_flight;           /* in all teams; only the owner stores it */
     uint64_t ends, ends_seen, ends_seen_ns; /* of requests, so far; at the last look for stalls */
-    bool leaving, said_goodbye, saw_end;    /* the last: of a process on this host */
+    bool leaving, said_goodbye, saw_end, heard; /* an end on this host; for heard see express.c */
     uint8_t *message; /* [HORON_CONTROL_BYTES_MAX] to put the kind before a coordinator's message */
 };
 

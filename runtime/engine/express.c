@@ -47,6 +47,7 @@ static bool is_alone(const struct horon_engine *engine, struct horon_request *me
 void horon_express_begin(struct horon_engine *engine)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
+    engine->heard = false;
     horon_events_turn(engine->events);
 }
 
@@ -177,6 +178,8 @@ bool horon_express_leaves_work(const struct horon_engine *engine,
 {
     const struct horon_mux *looked_at = NULL;
     HORON_ASSERT_OWNER(engine->options.owner);
+    if (engine->heard) /* more than messages came, or a link is lost: that may touch anything */
+        return true;
     for (size_t i = 0; i < n; i++) {
         const struct horon_mux *mux = mux_of(messages[i]);
         if (mux != looked_at && (!mux || horon_mux_leaves_work(mux, true)))

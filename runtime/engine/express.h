@@ -28,7 +28,8 @@ horon_status_t horon_express_receive(struct horon_engine *engine, struct horon_r
 /** Awaits it no more. */
 void horon_express_withdraw(struct horon_request *receive);
 
-/** Messages that went so have touched nothing but their links: have those more to send now? */
+/** Messages that went so have touched nothing but their links: have those more to send now? Yes,
+ * too, if anything else came over a link since horon_express_begin(): it may touch all. */
 bool horon_express_leaves_work(const struct horon_engine *engine,
                                struct horon_request *const *messages, size_t n);
 

@@ -207,6 +207,37 @@ static void test_express_room_to_give_back_is_left_over(void **state)
     put_back(bed, recv);
 }
 
+/* Ahead of a message something else comes, which has the coordinator say something: it has that to
+ * say yet, and the link of the message has nothing. */
+static void test_express_what_comes_ahead_of_a_message_is_left_over(void **state)
+{
+    struct bed *bed = *state;
+    const horon_descriptor_t descs[2] = {message(HORON_RECV, 1, 7, bed->out, 8),
+                                         message(HORON_SEND, 0, 7, bed->in, 8)};
+    horon_descriptor_t barrier = HORON_DESCRIPTOR_INIT;
+    barrier.verb = HORON_BARRIER;
+    barrier.name = "met";
+    struct horon_request *barriers[2] = {NULL, world_submit(bed->world, 1, &barrier)};
+    while (horon_engine_progress(engine_of(bed, 1)))
+        continue;
+    struct horon_request *send = make(bed, 1, &descs[1]);
+    horon_engine_start_now(engine_of(bed, 1), &send, 1);
+    horon_engine_progress(engine_of(bed, 1));
+    release(send, HORON_OK);
+    assert_false(horon_engine_leaves_work(engine_of(bed, 0), true));
+    struct horon_request *recv = make(bed, 0, &descs[0]);
+    horon_express_begin(engine_of(bed, 0));
+    assert_int_equal(horon_express_expect(engine_of(bed, 0), recv), HORON_IN_PROGRESS);
+    assert_int_equal(horon_express_receive(engine_of(bed, 0), recv, false), HORON_OK);
+    assert_true(horon_engine_leaves_work(engine_of(bed, 0), true));
+    assert_true(horon_express_leaves_work(engine_of(bed, 0), &recv, 1));
+    put_back(bed, recv);
+    barriers[0] = world_submit(bed->world, 0, &barrier);
+    assert_true(world_turn_until(bed->world, barriers, 2));
+    for (int rank = 0; rank < 2; rank++)
+        world_release(barriers[rank]);
+}
+
 /* All of it is said to have been when it came. */
 static void test_express_events_have_their_time(void **state)
 {
@@ -523,6 +554,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_express_message_is_never_in_flight),
         TEST(test_express_room_to_give_back_is_left_over),
+        TEST(test_express_what_comes_ahead_of_a_message_is_left_over),
         TEST(test_express_events_have_their_time),
         TEST(test_express_what_comes_late_has_a_time_of_its_own),
         TEST(test_express_stream_of_one_way_gets_on),
