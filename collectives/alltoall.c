@@ -286,10 +286,13 @@ static void move_own(const struct horon_channel *channel, struct horon_alltoall 
 {
     const int rank = channel->team->rank;
     const size_t element = channel->element_bytes;
+    const uint64_t count = horon_alltoall_take_count(state, rank);
+    if (count == 0) /* and perhaps no input */
+        return;
     const char *own = state->own + state->give_at[rank] * element;
     char *place = state->out + state->take_at[rank] * element;
     if (own != place)
-        memmove(place, own, horon_alltoall_take_count(state, rank) * element);
+        memmove(place, own, count * element);
 }
 
 /* All rows are known. @return OK | ERR_PROTO */
