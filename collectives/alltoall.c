@@ -49,7 +49,7 @@ static size_t state_bytes(const struct horon_team *team)
     return sizeof(struct horon_alltoall) + peer_count(team) * sizeof(struct horon_alltoall_peer) +
            horon_transfers_bytes(transfer_max(team)) + horon_lent_table_bytes(team) +
            (4 * (size_t)team->size + 2) * sizeof(uint64_t) +
-           (size_t)team->local_size * sizeof(bool);
+           (size_t)team->local_size * (sizeof(const uint8_t *) + sizeof(bool));
 }
 
 static void init(void *memory, const struct horon_team *team)
@@ -71,7 +71,8 @@ static void init(void *memory, const struct horon_team *team)
     state->take_at = state->give_at + team->size + 1;
     state->rows = state->take_at + team->size + 1;
     state->give_rows = state->rows + team->size;
-    state->absent = (bool *)(state->give_rows + team->size);
+    state->from = (const uint8_t **)(void *)(state->give_rows + team->size);
+    state->absent = (bool *)(void *)(state->from + team->local_size);
 }
 
 /* ---- which rank gives what to which ---------------------------------------------------------- */
@@ -168,12 +169,9 @@ static horon_status_t entered(struct horon_channel *channel, struct horon_error 
     const struct horon_alltoall *state = horon_alltoall_of(channel);
     const struct horon_team *team = channel->team;
     const bool root_gives = state->giver != HORON_ALLTOALL_EACH && team->host_count == 1;
-    if (may_leave(channel, team->rank)) {
-        const struct horon_alltoall_entry own =
-            horon_alltoall_entry_of(channel, horon_channel_own(channel), team->local_rank);
-        if (horon_alltoall_is_in_slot(channel, &state->unit, &own))
-            return leave(channel);
-    }
+    if (may_leave(channel, team->rank) &&
+        horon_alltoall_fits_slot(channel, &state->unit, state->given))
+        return leave(channel);
     return horon_phase_meet(channel,
                             root_gives ? team->local_rank_of[state->giver] : HORON_MEET_ALL);
 }
@@ -208,7 +206,9 @@ static bool settle(struct horon_channel *channel, void *memory)
         if (head->check != state->owed_check || elements == UINT64_MAX)
             return true;
         most = elements > most ? elements : most;
-        small = small && horon_alltoall_is_in_slot(channel, &state->owed, &entry);
+        small = small &&
+                horon_alltoall_fits_slot(channel, &state->owed,
+                                         horon_alltoall_word_of(&entry, channel->team->local_size));
     }
     if (!small)
         horon_pipeline_skip(channel, most, state->owed.element_bytes,
@@ -234,11 +234,12 @@ static void note_offer(struct horon_alltoall *state, int local,
 }
 
 /* What lies in small slots is not offered, nor need a rank have entered that gives others nothing:
- * its line is not touched. */
-static void read_entries(struct horon_channel *channel)
+ * its line is not touched. Each word is read once. @return false: they make no sense */
+static bool read_entries(struct horon_channel *channel)
 {
     struct horon_alltoall *state = horon_alltoall_of(channel);
     const struct horon_team *team = channel->team;
+    const size_t row_bytes = state->unit.row_elements << state->unit.shift;
     state->reads = horon_alltoall_offers(channel);
     for (int local = 0; local < team->local_size; local++) {
         const int rank = horon_alltoall_rank_here(team, local);
@@ -252,8 +253,13 @@ static void read_entries(struct horon_channel *channel)
             horon_alltoall_elements(&state->unit, horon_alltoall_word_of(&entry, 0));
         const uint64_t before =
             team->local_rank ? horon_alltoall_word_of(&entry, team->local_rank) : 0;
-        const bool in_slot = horon_alltoall_is_in_slot(channel, &state->unit, &entry);
-        state->rows[rank] = horon_alltoall_word_of(&entry, 1 + team->local_rank) - before;
+        const uint64_t end = horon_alltoall_word_of(&entry, 1 + team->local_rank);
+        const uint64_t all = horon_alltoall_word_of(&entry, team->local_size);
+        const bool in_slot = horon_alltoall_fits_slot(channel, &state->unit, all);
+        if (in_slot && (before > end || end > all))
+            return false;
+        state->rows[rank] = end - before;
+        state->from[local] = entry.rows + before * row_bytes;
         state->most = most > state->most ? most : state->most;
         state->small = state->small && in_slot;
         state->absent[local] = in_slot && may_leave(channel, rank);
@@ -262,6 +268,7 @@ static void read_entries(struct horon_channel *channel)
             note_offer(state, local, &entry, before);
     }
     state->reads = state->reads && may_be_read(channel, state->most * channel->element_bytes);
+    return true;
 }
 
 /* ---- the output ------------------------------------------------------------------------------ */
@@ -331,27 +338,19 @@ static horon_status_t place(struct horon_channel *channel, struct horon_error *e
 
 /* Of all ranks, or of those that are absent from the windows. What is in no slot goes first: its
  * place may be where others' rows come. */
-static horon_status_t copy_small(const struct horon_channel *channel, struct horon_error *error)
+static void copy_small(const struct horon_channel *channel)
 {
     struct horon_alltoall *state = horon_alltoall_of(channel);
-    const int size = channel->team->size, self = channel->team->rank;
-    if (state->out && state->small && !horon_alltoall_gives_others(channel, self))
+    const int size = channel->team->size;
+    const unsigned shift = state->unit.shift;
+    if (state->small && !horon_alltoall_gives_others(channel, channel->team->rank))
         move_own(channel, state);
-    for (int rank = 0; state->out && rank < size; rank++) {
+    for (int rank = 0; rank < size; rank++) {
         const uint64_t count = horon_alltoall_take_count(state, rank);
-        if (count == 0 || !(state->small || state->absent[rank]) ||
-            !horon_alltoall_gives_others(channel, rank))
-            continue;
-        const struct horon_alltoall_entry entry = horon_alltoall_entry_of(
-            channel, channel->small[horon_channel_slot(channel)][rank], rank);
-        const uint64_t end =
-            horon_alltoall_elements(&state->unit, horon_alltoall_word_of(&entry, 1 + self));
-        if (end < count || end > channel->host->shape.small_bytes >> state->unit.shift)
-            return horon_channel_damaged(channel, error);
-        memcpy(state->out + state->take_at[rank] * channel->element_bytes,
-               entry.rows + (end - count) * channel->element_bytes, count * channel->element_bytes);
+        if (count > 0 && (state->small || state->absent[rank]) &&
+            horon_alltoall_gives_others(channel, rank))
+            memcpy(state->out + (state->take_at[rank] << shift), state->from[rank], count << shift);
     }
-    return HORON_OK;
 }
 
 /* ---- what is read where it lies, on one host ------------------------------------------------- */
@@ -558,7 +557,8 @@ static horon_status_t begin_pipeline(struct horon_channel *channel)
 static horon_status_t met(struct horon_channel *channel, struct horon_error *error)
 {
     struct horon_alltoall *state = horon_alltoall_of(channel);
-    read_entries(channel);
+    if (!read_entries(channel))
+        return horon_channel_damaged(channel, error);
     if (state->most > INT64_MAX / channel->element_bytes)
         return horon_channel_damaged(channel, error); /* nobody here can have entered so */
     if (channel->team->host_count > 1)
@@ -566,9 +566,10 @@ static horon_status_t met(struct horon_channel *channel, struct horon_error *err
     const horon_status_t status = place(channel, error);
     if (status != HORON_OK)
         return status;
-    const horon_status_t copied = copy_small(channel, error);
-    if (copied != HORON_OK || state->small)
-        return copied;
+    if (state->out)
+        copy_small(channel);
+    if (state->small)
+        return HORON_OK;
     return state->reads ? begin_to_read(channel) : begin_pipeline(channel);
 }
 

@@ -48,11 +48,9 @@ uint64_t horon_alltoall_elements(const struct horon_alltoall_unit *unit, uint64_
     return elements;
 }
 
-bool horon_alltoall_is_in_slot(const struct horon_channel *channel,
-                               const struct horon_alltoall_unit *unit,
-                               const struct horon_alltoall_entry *entry)
+bool horon_alltoall_fits_slot(const struct horon_channel *channel,
+                              const struct horon_alltoall_unit *unit, uint64_t rows)
 {
-    const uint64_t rows = horon_alltoall_word_of(entry, channel->team->local_size);
     return horon_alltoall_elements(unit, rows) <= channel->host->shape.small_bytes >> unit->shift;
 }
 

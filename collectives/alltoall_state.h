@@ -55,6 +55,7 @@ struct horon_alltoall {
     struct horon_alltoall_unit unit;
     struct horon_alltoall_unit owed; /* of the operation that this rank has to settle */
     uint64_t owed_check;
+    const uint8_t **from;        /* [local_size] rows for this rank, if they lie in small slots */
     bool *absent;                /* [local_size] in its pipeline have no part: see alltoall.c */
     const char *own;             /* what this rank gives */
     char *out;                   /* NULL: it has no room, and plays its part for the others */
@@ -130,10 +131,9 @@ static inline uint64_t horon_alltoall_word_of(const struct horon_alltoall_entry 
 {
     return entry->narrow ? entry->narrow[word] : entry->wide[word];
 }
-/** Does all that the rank with this entry gives lie in its small slot? */
-bool horon_alltoall_is_in_slot(const struct horon_channel *channel,
-                               const struct horon_alltoall_unit *unit,
-                               const struct horon_alltoall_entry *entry);
+/** Does all that a rank gives, so many rows, lie in its small slot? */
+bool horon_alltoall_fits_slot(const struct horon_channel *channel,
+                              const struct horon_alltoall_unit *unit, uint64_t rows);
 /** Does a rank offer what it gives, if that is long? All read at the same time then. Where root
  * alone gets anything, it reads while the others look on: worth it with one other, see
  * may_be_read() in alltoall.c. */

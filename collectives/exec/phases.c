@@ -132,6 +132,17 @@ static bool may_enter(struct horon_channel *channel)
 /* For less, a look at the heads of all others costs more than lines that are not in the cache. */
 enum { LOOK_BYTES = 512 };
 
+/* Of the operation before this one; -1: it used none. */
+static int area_of_last(const struct horon_channel *channel)
+{
+    const uint64_t before = channel->ended + HORON_SMALL_SLOTS - 1;
+    const int self = channel->team->local_rank;
+    const int area = channel->small[before % HORON_SMALL_SLOTS][self]->area - 1;
+    if (area < 0 || area >= HORON_SMALL_SLOTS) /* others can write there */
+        return -1;
+    return channel->area_used[area] == channel->ended ? area : -1;
+}
+
 /* The area that this rank used last of those that nobody reads any more: its lines are still in the
  * caches. There is one, as there is a slot. */
 static int free_area(struct horon_channel *channel, size_t bytes)
@@ -139,6 +150,9 @@ static int free_area(struct horon_channel *channel, size_t bytes)
     int best = -1;
     if (bytes >= LOOK_BYTES)
         see_all(channel, channel->ended);
+    const int last = area_of_last(channel);
+    if (last >= 0 && channel->area_used[last] < channel->all_entered)
+        return last;
     for (int area = 0; area < HORON_SMALL_SLOTS; area++) {
         const uint64_t used = channel->area_used[area];
         if ((used == 0 || used < channel->all_entered) &&
