@@ -16,7 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+/* Of what a program that was asked has left, a millisecond each. */
+#define LOOKS_MAX 2000
 
 /* A folder may be "executed", too, by which its files are reached. */
 static bool is_program(const char *path)
@@ -54,6 +58,15 @@ static bool version_after(const char *text, const char *mark, char *version, siz
     return true;
 }
 
+/* A script may have started what stays. A process that was killed is there for a moment yet. */
+static void end_what_stays(void)
+{
+    static const struct timespec moment = {.tv_nsec = 1000000};
+    for (int looks = 0; looks < LOOKS_MAX && horonrun_tree_signal(SIGKILL, NULL, 0, NULL, 0) > 0;
+         looks++)
+        nanosleep(&moment, NULL);
+}
+
 static horon_status_t recognise(struct horonrun_mpi *mpi, struct horon_error *error)
 {
     struct horon_found said;
@@ -61,7 +74,7 @@ static horon_status_t recognise(struct horonrun_mpi *mpi, struct horon_error *er
     const char *slash = strrchr(mpi->program, '/'), *family;
     horonrun_tree_adopt();
     horon_found_version(&said, mpi->program);
-    horonrun_tree_signal(SIGKILL, NULL, 0, NULL, 0); /* a script may have started what stays */
+    end_what_stays();
     mpi->interrupt = SIGINT;
     mpi->terminate = SIGTERM;
     if (version_after(said.text, "(Open MPI)", version, sizeof version) ||
