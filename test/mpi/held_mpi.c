@@ -2,8 +2,8 @@
 /*
  * An MPI that not all ranks begin: `HELD_MPI="CASE RANK FOLDER"` says what becomes of that rank in
  * MPI_Init_thread(). It dies before it begins; or the last rank kills it, when all are in the call,
- * into which the last one does not let itself; or it is held there, or told of a failure. Linked
- * with either family, whose header says the same of these calls.
+ * into which the last one does not let itself; or it is held there, or told of a failure, once the
+ * others are in the call. Linked with either family, whose header says the same of these calls.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -85,11 +85,16 @@ int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
         raise(SIGKILL);
     if (is_it && is_case("never"))
         stay();
-    if (is_it && is_case("fails"))
+    if (is_it && is_case("fails")) {
+        for (int rank = 0; rank < RANKS; rank++)
+            if (rank != held.rank)
+                pid_of(rank);
         return FAILURE;
+    }
+    if (is_case("fails") || is_case("inside"))
+        say_pid();
     if (!is_case("inside"))
         return PMPI_Init_thread(argc, argv, required, provided);
-    say_pid();
     if (held.self < RANKS - 1)
         return PMPI_Init_thread(argc, argv, required, provided);
     pid_t pids[RANKS];

@@ -38,7 +38,11 @@ def run(launch, case, rank, *args, **env):
         told_out.touch()
         command = ("sh", "-c", IN_A_SHELL, folder, JOINING, *args)
         with launch(RANKS, *command, options=(launchers.RECOVERY[launch],), **env) as job:
-            jobs.until(lambda: told_out.read_text().count("rank ends: ") == RANKS, "ranks end")
+            try:
+                jobs.until(lambda: told_out.read_text().count("rank ends: ") == RANKS, "ranks end")
+            except AssertionError as error:
+                said = (told_out.read_text(), told_err.read_text())
+                raise AssertionError(f"{error}: {launch.__name__}, {case}: {said}") from None
             # With ranks that are lost before they begin, Open MPI's mpirun now and then stays.
             if launch is launchers.mpirun:
                 own = {job.process.pid}
