@@ -259,7 +259,7 @@ static bool read_entries(struct horon_channel *channel)
         if (in_slot && (before > end || end > all))
             return false;
         state->rows[rank] = end - before;
-        state->from[local] = entry.rows + before * row_bytes;
+        state->from[local] = in_slot ? entry.rows + before * row_bytes : NULL;
         state->most = most > state->most ? most : state->most;
         state->small = state->small && in_slot;
         state->absent[local] = in_slot && may_leave(channel, rank);
