@@ -24,8 +24,13 @@ HELD_MPI = {
 PACKAGES = {launchers.mpirun: "libopenmpi-dev", launchers.hydra: "libmpich-dev"}
 ENV = {"HORON_BACKEND": "mpi", "HORON_LOG_LEVEL": "warn", "HORON_STALL_WARN": "0"}
 RANKS = 3
-# Hydra ends all once a process that it started itself is killed, whatever its options say.
-IN_A_SHELL = 'trap "" USR1; exec >>"$0/out" 2>>"$0/err"; "$@"; echo "rank ends: $?"'
+# Hydra ends all once a process that it started itself is killed, whatever its options say; and once
+# one has ended, MPI's thread on another one does not wait for its answer any more. So they end
+# together.
+IN_A_SHELL = (
+    'trap "" USR1; exec >>"$0/out" 2>>"$0/err"; "$@"; echo "rank ends: $?"; '
+    f'while [ "$(grep -c "rank ends" "$0/out")" -lt {RANKS} ]; do sleep 0.01; done'
+)
 DOING = "while beginning what all ranks begin together: "
 
 
