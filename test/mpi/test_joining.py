@@ -3,6 +3,7 @@
 in it, hear why they have not joined, and end. Of either family, where the launcher leaves them
 alive."""
 
+import fcntl
 import os
 import pathlib
 import re
@@ -25,11 +26,10 @@ PACKAGES = {launchers.mpirun: "libopenmpi-dev", launchers.hydra: "libmpich-dev"}
 ENV = {"HORON_BACKEND": "mpi", "HORON_LOG_LEVEL": "warn", "HORON_STALL_WARN": "0"}
 RANKS = 3
 # Hydra ends all once a process that it started itself is killed, whatever its options say; and once
-# one has ended, MPI's thread on another one does not wait for its answer any more. So they end
-# together.
+# one has ended, MPI's thread on another one does not wait for its answer any more. So each waits
+# for a lock, which the test lets go once all have told.
 IN_A_SHELL = (
-    'trap "" USR1; exec >>"$0/out" 2>>"$0/err"; "$@"; echo "rank ends: $?"; '
-    f'while [ "$(grep -c "rank ends" "$0/out")" -lt {RANKS} ]; do sleep 0.01; done'
+    'trap "" USR1; exec >>"$0/out" 2>>"$0/err"; "$@"; echo "rank ends: $?"; flock "$0/told" true'
 )
 DOING = "while beginning what all ranks begin together: "
 
@@ -37,7 +37,8 @@ DOING = "while beginning what all ranks begin together: "
 def run(launch, case, rank, *args, **env):
     """@return what failed ranks say, (status, text) each, and what all have written"""
     file = tap.need(HELD_MPI[launch], f"not built (Debian: {PACKAGES[launch]})")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, open(f"{folder}/told", "w") as told_all:
+        fcntl.flock(told_all, fcntl.LOCK_EX)
         env = {**ENV, **env, "HORON_MPI_LIBRARY": file, "HELD_MPI": f"{case} {rank} {folder}"}
         told_out, told_err = pathlib.Path(folder, "out"), pathlib.Path(folder, "err")
         told_out.touch()
@@ -48,6 +49,7 @@ def run(launch, case, rank, *args, **env):
             except AssertionError as error:
                 said = (told_out.read_text(), told_err.read_text())
                 raise AssertionError(f"{error}: {launch.__name__}, {case}: {said}") from None
+            fcntl.flock(told_all, fcntl.LOCK_UN)
             # With ranks that are lost before they begin, Open MPI's mpirun now and then stays.
             if launch is launchers.mpirun:
                 own = {job.process.pid}
