@@ -25,8 +25,9 @@ bool horon_token_flies(const struct horon_context *ctx);
 /** With the token in hand: one turn of everything. @return did anything move? */
 bool horon_token_look(struct horon_context *ctx);
 void horon_token_release(struct horon_context *ctx);
-/** Likewise, by a thread that has begun and ended an operation by flags of this host alone: no
- * link, no message and no coordinator has more to do than when it took the token. */
+/** Likewise, by a thread that has begun and ended an operation by flags of this host alone, or
+ * messages whose links it has asked itself: no link and no coordinator has more to do than when it
+ * took the token. */
 void horon_token_release_as_found(struct horon_context *ctx);
 /** Likewise for the progress thread, which watches its sockets and is about to sleep. */
 void horon_token_release_armed(struct horon_context *ctx);
