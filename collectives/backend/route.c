@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Channels of the backends that are usable everywhere or were chosen, and which is at work. */
+/* Gives operations to their backends, and lets ranks tell each other what must be known before. */
 #include "backend/route.h"
+
+#include "backend/route_channels.h"
 
 #include <stdarg.h>
 #include <stdio.h>
-
-/* What the words about usable backends show instead of an operation's check. */
-#define CHECK_OF_BACKENDS UINT64_C(0x62656e6461636b62)
 
 #define BIT(step) (1u << HORON_ROUTE_##step)
 static const uint8_t steps_after[] = {
@@ -26,121 +25,6 @@ void horon_route_move(struct horon_route *route, enum horon_route_step to)
     route->step = to;
 }
 
-static const struct horon_backend *backend_at(const struct horon_route *route, size_t index)
-{
-    assert(index < route->terms.count);
-    return route->terms.backends[index];
-}
-
-static bool is_usable_here(const struct horon_route *route,
-                           const struct horon_backend_context *context, char *why, size_t why_bytes)
-{
-    const uint32_t caps = context->backend->caps;
-    if (!(caps & HORON_BACKEND_ANY_THREAD)) {
-        snprintf(why, why_bytes, "it wants one thread, and each thread that waits drives it");
-        return false;
-    }
-    if ((caps & HORON_BACKEND_ONE_LAUNCH_ORDER) && !route->options.tickets) {
-        snprintf(why, why_bytes, "it wants one order of launches, and there are no tickets");
-        return false;
-    }
-    return context->backend->usable(context, route->team, why, why_bytes);
-}
-
-/* ---- channels -------------------------------------------------------------------------------- */
-
-/* @param address  [address_words] of this rank's */
-static horon_status_t make_channel(struct horon_route *route, size_t index, int device,
-                                   uint64_t *address)
-{
-    const struct horon_backend *backend = backend_at(route, index);
-    struct horon_poller *poller = route->options.poller;
-    struct horon_backend_channel *channel = NULL;
-    horon_status_t status =
-        backend->create(route->options.backends->contexts[index], &route->options.channel,
-                        route->team, route->host, device, address, &channel);
-    if (status != HORON_OK)
-        return status;
-    assert(channel->backend == backend);
-    const int descriptor = backend->descriptor(channel);
-    if (descriptor >= 0 && poller)
-        status = horon_poller_add_descriptor(poller, descriptor, NULL);
-    if (status == HORON_OK)
-        route->channels[index] = channel;
-    else
-        backend->destroy(channel);
-    return status;
-}
-
-static void unwatch_channel(const struct horon_route *route, size_t index)
-{
-    const struct horon_backend_channel *channel = route->channels[index];
-    const int descriptor = channel ? channel->backend->descriptor(channel) : -1;
-    if (descriptor >= 0 && route->options.poller)
-        horon_poller_remove_descriptor(route->options.poller, descriptor);
-}
-
-static void drop_channel(struct horon_route *route, size_t index)
-{
-    if (route->step != HORON_ROUTE_GIVEN_UP)
-        unwatch_channel(route, index);
-    backend_at(route, index)->destroy(route->channels[index]);
-    route->channels[index] = NULL;
-}
-
-/* What of a backend takes words before an operation. */
-static uint32_t needs_of(const struct horon_route *route, size_t index)
-{
-    const uint32_t checks = route->terms.in_order ? HORON_BACKEND_UNCHECKED : 0;
-    return backend_at(route, index)->caps & (HORON_BACKEND_ONE_LAUNCH_ORDER | checks);
-}
-
-/* After all ranks have agreed on what is usable, or connected what they use. */
-static void become_ready(struct horon_route *route)
-{
-    horon_route_move(route, HORON_ROUTE_READY);
-    memset(route->memos, 0, sizeof route->memos);
-    route->simple = true;
-    int usable = 0;
-    for (size_t i = 0; i < route->terms.count; i++) {
-        if (!route->terms.versions[i])
-            continue;
-        usable++;
-        if (!route->channels[i] || needs_of(route, i))
-            route->simple = false;
-    }
-    route->single = usable == 1;
-}
-
-/* What is usable here; a channel of each that needs no connecting. */
-static horon_status_t look_at_backends(struct horon_route *route)
-{
-    horon_status_t status = HORON_OK;
-    bool all_everywhere = true;
-    for (size_t i = 0; i < route->terms.count && status == HORON_OK; i++) {
-        const struct horon_backend *backend = backend_at(route, i);
-        const struct horon_backend_context *context = route->options.backends->contexts[i];
-        char why[256] = "";
-        if (context && is_usable_here(route, context, why, sizeof why))
-            route->terms.versions[i] = context->version;
-        else if (context)
-            horon_backends_unused(route->options.backends, route->options.log, backend, "", why);
-        const bool everywhere = backend->caps & HORON_BACKEND_EVERYWHERE;
-        all_everywhere &= everywhere;
-        if (!everywhere)
-            continue;
-        assert(route->terms.versions[i]);
-        assert(backend->address_words == 0);
-        assert(!needs_of(route, i)); /* which would be words on it */
-        status = make_channel(route, i, 0, NULL);
-        route->words.channel = route->channels[i];
-    }
-    assert(status != HORON_OK || route->words.channel); /* there is always one that serves all */
-    if (status == HORON_OK && all_everywhere)
-        become_ready(route);
-    return status;
-}
-
 horon_status_t horon_route_init(struct horon_route *route,
                                 const struct horon_route_options *options,
                                 const struct horon_team *team, struct horon_host *host)
@@ -156,7 +40,7 @@ horon_status_t horon_route_init(struct horon_route *route,
         .ticket.lane = options->channel.channel,
     };
     route->options.channel.ended_before = &route->ended;
-    const horon_status_t status = look_at_backends(route);
+    const horon_status_t status = horon_route_look(route);
     if (status != HORON_OK)
         horon_route_deinit(route);
     return status;
@@ -167,58 +51,10 @@ void horon_route_deinit(struct horon_route *route)
     if (route->options.tickets)
         horon_ticket_use(route->options.tickets, &route->ticket);
     for (size_t i = 0; i < route->terms.count; i++)
-        drop_channel(route, i);
+        horon_route_drop(route, i);
     horon_composed_deinit(&route->composed);
     horon_words_deinit(&route->words);
     *route = (struct horon_route){0};
-}
-
-/* ---- what is usable -------------------------------------------------------------------------- */
-
-/* A word for each backend, the higher the lower its version, since the highest of all is heard; and
- * the rank that says so. */
-static horon_status_t begin_to_agree(struct horon_route *route, struct horon_error *error)
-{
-    if (horon_words_clear(&route->words, HORON_BACKENDS_MAX) != HORON_OK)
-        return horon_error_set(error, HORON_ERR_MEMORY, "no memory to agree on backends");
-    for (size_t i = 0; i < route->terms.count; i++)
-        route->words.words[i] =
-            (uint64_t)(UINT32_MAX - route->terms.versions[i]) << 32 | (uint64_t)route->team->rank;
-    horon_words_begin(&route->words, HORON_BACKENDS_MAX, NULL, CHECK_OF_BACKENDS);
-    return HORON_OK;
-}
-
-/* All ranks do, before the same operation. @param could this rank @param rank that cannot */
-static void do_without(struct horon_route *route, size_t index, bool could, uint64_t rank)
-{
-    const char *by = rank < (uint64_t)route->team->size ? route->team->rank_names[rank] : "a rank";
-    if (could)
-        horon_backends_unused(route->options.backends, route->options.log, backend_at(route, index),
-                              by, " cannot");
-    drop_channel(route, index);
-    route->terms.versions[index] = 0;
-}
-
-/* Before the first operation of all. */
-HORON_SELDOM static horon_status_t agree(struct horon_route *route, bool *moved_out,
-                                         struct horon_error *error)
-{
-    horon_status_t status = HORON_OK;
-    if (!route->words.flying)
-        status = begin_to_agree(route, error);
-    if (status == HORON_OK)
-        status = horon_words_advance(&route->words, moved_out, error);
-    if (status != HORON_OK)
-        return status;
-    for (size_t i = 0; i < route->terms.count; i++) {
-        const uint64_t word = route->words.words[i];
-        const uint32_t version = UINT32_MAX - (uint32_t)(word >> 32);
-        if (!version)
-            do_without(route, i, route->terms.versions[i], (uint32_t)word);
-        route->terms.versions[i] = version;
-    }
-    become_ready(route);
-    return HORON_OK;
 }
 
 /* ---- before an operation begins -------------------------------------------------------------- */
@@ -232,9 +68,9 @@ static void log_passed_over(struct horon_route *route, const struct horon_signat
     for (size_t i = 0; i < route->terms.count; i++)
         if ((choice->passed_over & ~route->told[agreed->verb]) >> i & 1)
             HORON_LOG_AT(route->options.log, route->options.backends->level,
-                         "backend %s does not carry %s of %s: %s does", backend_at(route, i)->name,
-                         horon_verb_of(agreed)->name, dtype,
-                         by < 0 ? "none" : backend_at(route, (size_t)by)->name);
+                         "backend %s does not carry %s of %s: %s does",
+                         horon_route_backend_at(route, i)->name, horon_verb_of(agreed)->name, dtype,
+                         by < 0 ? "none" : horon_route_backend_at(route, (size_t)by)->name);
     route->told[agreed->verb] |= choice->passed_over;
 }
 
@@ -261,59 +97,6 @@ static struct horon_backend_channel *channel_for(struct horon_route *route,
         choose(route, &op->agreed, bytes, memo);
     route->choice = &memo->choice;
     return memo->choice.backend < 0 ? NULL : route->channels[memo->choice.backend];
-}
-
-/* Makes a channel of the backend that was chosen, and tells its address. @param op the first that
- * all ranks give to it */
-static horon_status_t begin_to_open(struct horon_route *route, const struct horon_operation *op,
-                                    struct horon_error *error)
-{
-    const size_t index = (size_t)route->choice->backend, size = (size_t)route->team->size;
-    const struct horon_backend *backend = backend_at(route, index);
-    const size_t words = backend->address_words;
-    if (horon_words_clear(&route->words, 1 + size * words) != HORON_OK)
-        return horon_error_set(error, HORON_ERR_MEMORY, "no memory for the addresses of all ranks");
-    uint64_t *addresses = route->words.words + 1;
-    const horon_status_t status =
-        make_channel(route, index, op->device, addresses + (size_t)route->team->rank * words);
-    if (status == HORON_IN_PROGRESS)
-        return status;
-    if (status != HORON_OK) {
-        horon_backends_unused(route->options.backends, route->options.log, backend,
-                              "no channel: ", horon_status_text(status));
-        memset(addresses, 0, size * words * sizeof *addresses);
-    }
-    route->words.words[0] = status == HORON_OK ? 0 : 1 + (uint64_t)route->team->rank;
-    horon_words_begin(&route->words, 1 + size * words, op, 0);
-    horon_route_move(route, HORON_ROUTE_OPENS);
-    return HORON_OK;
-}
-
-/* @return OK: the channel is connected, or no rank uses that backend any more */
-HORON_SELDOM static horon_status_t open_channel(struct horon_route *route,
-                                                const struct horon_operation *op, bool *moved_out,
-                                                struct horon_error *error)
-{
-    const size_t index = (size_t)route->choice->backend;
-    horon_status_t status = HORON_OK;
-    if (route->step == HORON_ROUTE_READY)
-        status = begin_to_open(route, op, error);
-    if (status == HORON_OK && route->step == HORON_ROUTE_OPENS) {
-        status = horon_words_advance(&route->words, moved_out, error);
-        if (status == HORON_OK && route->words.words[0]) {
-            do_without(route, index, route->channels[index], route->words.words[0] - 1);
-            become_ready(route);
-            return HORON_OK;
-        }
-        if (status == HORON_OK)
-            horon_route_move(route, HORON_ROUTE_CONNECTS);
-    }
-    if (status == HORON_OK)
-        status = backend_at(route, index)
-                     ->connect(route->channels[index], route->words.words + 1, moved_out, error);
-    if (status == HORON_OK)
-        become_ready(route);
-    return status;
 }
 
 /* Numbers are proposed only for an operation that all ranks have. A batch was decided because all
@@ -370,7 +153,7 @@ horon_status_t horon_route_prepare(struct horon_route *route, const struct horon
 {
     HORON_ASSERT_OWNER(route->options.channel.owner);
     horon_status_t status =
-        route->step == HORON_ROUTE_AGREES ? agree(route, moved_out, error) : HORON_OK;
+        route->step == HORON_ROUTE_AGREES ? horon_route_agree(route, moved_out, error) : HORON_OK;
     while (status == HORON_OK) {
         if (route->launched && (route->composing || route->refused ||
                                 route->launched == route->current->backend->launched_max))
@@ -381,11 +164,11 @@ horon_status_t horon_route_prepare(struct horon_route *route, const struct horon
         const bool opens = route->step == HORON_ROUTE_OPENS || route->step == HORON_ROUTE_CONNECTS;
         if (channel ? !opens : route->choice->backend < 0)
             break;
-        status = open_channel(route, op, moved_out, error);
+        status = horon_route_open(route, op, moved_out, error);
     }
     if (status != HORON_OK || route->choice->backend < 0)
         return status;
-    const uint32_t needs = needs_of(route, (size_t)route->choice->backend);
+    const uint32_t needs = horon_route_needs_of(route, (size_t)route->choice->backend);
     return needs ? make_known(route, needs, op, moved_out, error) : HORON_OK;
 }
 
@@ -542,7 +325,7 @@ void horon_route_abort(struct horon_route *route)
     if (route->step == HORON_ROUTE_GIVEN_UP)
         return;
     for (size_t i = 0; i < route->terms.count; i++)
-        unwatch_channel(route, i);
+        horon_route_unwatch(route, i);
     if (channel)
         channel->backend->abort(channel);
     horon_words_abort(&route->words);
