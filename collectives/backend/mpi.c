@@ -8,17 +8,8 @@
  * that one computes, whatever other threads wait for. It cannot wait for ranks that make a
  * communicator, so there are copies of the world: it carries a job that is all of it, in its order.
  *
- * MPI cannot cancel a collective, while an operation that is given up must leave its memory alone.
- * But MPI moves nothing unless somebody makes a call. So it works on the operation's own memory
- * ("direct") where nobody will make one once the channel is given up: horon began MPI, all channels
- * are of one team, which fails as a whole, and no thread makes a communicator, in which it may be
- * for ever. Then the context is closed to MPI. Else MPI works on memory of the channel, which is
- * left to it when that is given up.
- *
- * Nothing wakes a thread for MPI: mpi_looks.c says when to look.
- *
- * MPI may notice before horon does that a rank is gone, and does not say which: a call fails. That
- * is held back for a while, in which horon names the rank.
+ * mpi_run.c carries an operation out, and says where MPI works on it. Nothing wakes a thread for
+ * MPI: mpi_looks.c says when to look.
  */
 #include "backend/mpi_gate.h"
 #include "backend/mpi_state.h"
@@ -33,26 +24,12 @@
 /* Between two turns where nothing is in flight here. */
 #define SETTLE_MIN_NS UINT64_C(20000)
 #define SETTLE_MAX_NS UINT64_C(1000000000)
-/* Horon knows within a second that a rank is gone. */
-#define HELD_NS UINT64_C(2000000000)
 /* The least that an MPI must take as a tag. */
 #define TAG_MAX 32767
 
 static struct horon_mpi_channel *channel_of(struct horon_backend_channel *base)
 {
     return (struct horon_mpi_channel *)(void *)base;
-}
-
-#define BIT(step) (1u << HORON_MPI_##step)
-void horon_mpi_move(struct horon_mpi_channel *channel, enum horon_mpi_step to)
-{
-    static const unsigned legal[] = {
-        [HORON_MPI_IDLE] = BIT(BEGUN), [HORON_MPI_BEGUN] = BIT(LAST) | BIT(PIECE) | BIT(ROWS),
-        [HORON_MPI_LAST] = BIT(IDLE),  [HORON_MPI_PIECE] = BIT(IDLE),
-        [HORON_MPI_ROWS] = BIT(RUNS),  [HORON_MPI_RUNS] = BIT(IDLE),
-    };
-    assert(legal[channel->step] & 1u << to);
-    channel->step = to;
 }
 
 /* ---- of a context ---------------------------------------------------------------------------- */
@@ -192,16 +169,6 @@ static int mpi_preference(const struct horon_backend *backend, const struct horo
 
 /* ---- of a lane ------------------------------------------------------------------------------- */
 
-/* Is this channel's team the only one, and does no thread make a communicator? */
-static bool may_be_direct(const struct horon_mpi_channel *channel)
-{
-    const struct horon_mpi_context *context = channel->context;
-    bool may = context->library->began && !context->awaited && !context->left_making;
-    for (const struct horon_mpi_channel *other = context->channels; other; other = other->next)
-        may = may && other->team == channel->team && other->connected;
-    return may;
-}
-
 static void unlist(struct horon_mpi_channel *channel)
 {
     struct horon_mpi_channel **at = &channel->context->channels;
@@ -310,24 +277,6 @@ static horon_status_t begin_to_connect(struct horon_mpi_channel *channel, const 
                                   error);
 }
 
-/* A call of MPI's has failed. @return IN_PROGRESS, until it is known whether a rank is gone */
-static horon_status_t hold_back(struct horon_mpi_channel *channel, struct horon_error *error)
-{
-    channel->failure = *error;
-    horon_error_clear(error);
-    channel->failed_ns = horon_clock_ns();
-    return HORON_IN_PROGRESS;
-}
-
-/* No call is made any more. */
-static horon_status_t held_back(const struct horon_mpi_channel *channel, struct horon_error *error)
-{
-    if (horon_clock_ns() - channel->failed_ns < HELD_NS)
-        return HORON_IN_PROGRESS;
-    *error = channel->failure;
-    return error->status;
-}
-
 /* Two that connect in another order on another rank begin to make the same ones there. */
 static horon_status_t take_comm(struct horon_mpi_channel *channel, struct horon_error *error)
 {
@@ -352,7 +301,7 @@ static horon_status_t mpi_connect(struct horon_backend_channel *base, const uint
     struct horon_mpi_channel *channel = channel_of(base);
     horon_status_t status = HORON_OK;
     if (channel->failed_ns)
-        return held_back(channel, error);
+        return horon_mpi_held_back(channel, error);
     if (!horon_mpi_may_call(channel->context))
         return HORON_IN_PROGRESS;
     if (!horon_mpi_gate_enter()) /* since create(), perhaps */
@@ -364,7 +313,7 @@ static horon_status_t mpi_connect(struct horon_backend_channel *base, const uint
         status = take_comm(channel, error);
     horon_mpi_gate_leave();
     if (status != HORON_OK)
-        return status == HORON_ERR_SYSTEM ? hold_back(channel, error) : status;
+        return status == HORON_ERR_SYSTEM ? horon_mpi_hold_back(channel, error) : status;
     HORON_LOG_INFO(channel->context->log, "backend mpi is connected, among %d ranks",
                    channel->team->size);
     channel->connected = *moved_out = true;
@@ -373,87 +322,7 @@ static horon_status_t mpi_connect(struct horon_backend_channel *base, const uint
 
 static void mpi_begin(struct horon_backend_channel *base, const struct horon_operation *op)
 {
-    struct horon_mpi_channel *channel = channel_of(base);
-    assert(channel->connected && !channel->given_up);
-    horon_mpi_move(channel, HORON_MPI_BEGUN);
-    channel->op = op;
-    channel->element_bytes = horon_dtype_bytes((horon_dtype_t)op->agreed.dtype);
-    channel->type = horon_mpi_type(channel->context->library, (horon_dtype_t)op->agreed.dtype);
-    channel->flying = 0;
-    channel->settles = false;
-    channel->at = 0;
-    channel->in = NULL;
-    channel->out = NULL;
-    horon_mpi_expect(channel, op->count);
-    channel->direct = may_be_direct(channel);
-    channel->context->direct += channel->direct;
-    if (base->rows)
-        horon_mpi_take_rows(channel, base->rows);
-}
-
-horon_status_t horon_mpi_launched(struct horon_mpi_channel *channel, const char *call, int code,
-                                  struct horon_error *error)
-{
-    if (code != HORON_MPI_SUCCESS)
-        return horon_mpi_failed(channel->context->library, call, code, error);
-    channel->flying++;
-    return HORON_OK;
-}
-
-horon_status_t horon_mpi_make_room(struct horon_mpi_memory *memory, uint64_t elements,
-                                   size_t element_bytes, struct horon_error *error)
-{
-    size_t bytes = 0;
-    if (!__builtin_mul_overflow(elements, element_bytes, &bytes) && bytes <= memory->bytes)
-        return HORON_OK;
-    horon_free(memory->at);
-    memory->at = bytes ? horon_alloc_lines(bytes) : NULL;
-    memory->bytes = memory->at ? bytes : 0;
-    return memory->at ? HORON_OK
-                      : horon_error_set(error, HORON_ERR_MEMORY,
-                                        "no memory of %zu bytes for what MPI works on", bytes);
-}
-
-static horon_status_t go_on(struct horon_mpi_channel *channel, struct horon_error *error)
-{
-    const struct horon_verb_row *row = horon_verb_of(&channel->op->agreed);
-    if (row->ahead != HORON_AHEAD_NOTHING)
-        return horon_mpi_go_on_with_rows(channel, error);
-    if (horon_verb_moves(row))
-        return horon_mpi_go_on_with_vector(channel, error);
-    if (channel->step == HORON_MPI_LAST)
-        return HORON_OK;
-    horon_mpi_move(channel, HORON_MPI_LAST);
-    const int code =
-        horon_mpi_calls_of(channel)->ibarrier(channel->comm, horon_mpi_request(channel));
-    const horon_status_t status = horon_mpi_launched(channel, "MPI_Ibarrier", code, error);
-    return status == HORON_OK ? HORON_IN_PROGRESS : status;
-}
-
-static horon_status_t advance(struct horon_mpi_channel *channel, bool *moved_out,
-                              struct horon_error *error)
-{
-    for (;;) {
-        horon_status_t status = HORON_OK;
-        if (channel->flying > 0)
-            status = horon_mpi_look(channel, moved_out, error);
-        if (status == HORON_IN_PROGRESS)
-            return status;
-        if (status == HORON_OK) {
-            *moved_out = true;
-            status = go_on(channel, error);
-        }
-        if (status == HORON_ERR_SYSTEM)
-            return hold_back(channel, error);
-        if (status == HORON_OK) {
-            horon_mpi_move(channel, HORON_MPI_IDLE);
-            channel->context->direct -= channel->direct;
-            channel->settles = true;
-            channel->ended_ns = 0;
-        }
-        if (status != HORON_IN_PROGRESS)
-            return status;
-    }
+    horon_mpi_start(channel_of(base), op);
 }
 
 static horon_status_t mpi_advance(struct horon_backend_channel *base, bool *moved_out,
@@ -467,9 +336,9 @@ static horon_status_t mpi_advance(struct horon_backend_channel *base, bool *move
     if (!horon_mpi_gate_enter())
         return say_ended(error);
     if (channel->failed_ns)
-        status = held_back(channel, error);
+        status = horon_mpi_held_back(channel, error);
     else if (horon_mpi_may_call(context))
-        status = advance(channel, moved_out, error);
+        status = horon_mpi_advance(channel, moved_out, error);
     horon_mpi_gate_leave();
     return status;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside the backend that stands on MPI: mpi.c is its table, with the life of contexts and
- * channels; mpi_making.c makes a communicator; mpi_vector.c and mpi_rows.c carry operations out;
- * mpi_looks.c says when to look at them; mpi_library.h is MPI itself.
+ * channels; mpi_making.c makes a communicator; mpi_run.c carries operations out, by mpi_vector.c
+ * and mpi_rows.c; mpi_looks.c says when to look at them; mpi_library.h is MPI itself.
  */
 #ifndef HORON_BACKEND_MPI_STATE_H
 #define HORON_BACKEND_MPI_STATE_H
@@ -144,6 +144,18 @@ static inline void *horon_mpi_request(struct horon_mpi_channel *channel)
     return channel->requests +
            (size_t)channel->flying * channel->context->library->family->handle_bytes;
 }
+
+/* ---- an operation of a channel; mpi_run.c ---- */
+
+void horon_mpi_start(struct horon_mpi_channel *channel, const struct horon_operation *op);
+/** As advance() of backend.h. Thread: one that may call MPI. */
+horon_status_t horon_mpi_advance(struct horon_mpi_channel *channel, bool *moved_out,
+                                 struct horon_error *error);
+/** A call of MPI's has failed. @return IN_PROGRESS, until it is known whether a rank is gone */
+horon_status_t horon_mpi_hold_back(struct horon_mpi_channel *channel, struct horon_error *error);
+/** One has, and no other is made. @return likewise; then what it failed with */
+horon_status_t horon_mpi_held_back(const struct horon_mpi_channel *channel,
+                                   struct horon_error *error);
 
 /** All ranks have begun the operation, of which a rank gives or gets @p elements; mpi_looks.c. */
 void horon_mpi_expect(struct horon_mpi_channel *channel, uint64_t elements);
