@@ -185,7 +185,7 @@ static bool gathers_at_once(const struct horon_mpi_channel *channel)
     const struct horon_team *team = channel->team;
     const bool are_few = team->size == 2 || (team->size <= FEW_RANKS && team->host_count == 1);
     return same_to_all(channel) && row_of(channel)->writes == HORON_RANKS_ALL && !are_few &&
-           channel->take_at[team->size] <= HORON_MPI_COUNT_MAX;
+           channel->take_at[team->size] <= horon_mpi_count_max();
 }
 
 static horon_status_t gather_at_once(struct horon_mpi_channel *channel, struct horon_error *error)
@@ -215,7 +215,7 @@ static horon_status_t gather_at_once(struct horon_mpi_channel *channel, struct h
 /* Of a run in this round. @return elements, from *first_out on */
 static int part_of(const struct horon_mpi_channel *channel, uint64_t count, uint64_t *first_out)
 {
-    const uint64_t first = channel->at * HORON_MPI_COUNT_MAX;
+    const uint64_t first = channel->at * horon_mpi_count_max();
     *first_out = first;
     return count <= first ? 0 : horon_mpi_piece_of(count - first);
 }

@@ -85,6 +85,11 @@ void horon_mpi_start(struct horon_mpi_channel *channel, const struct horon_opera
         horon_mpi_take_rows(channel, channel->base.rows);
 }
 
+uint64_t horon_mpi_count_max(void)
+{
+    return (uint64_t)1 << 30;
+}
+
 horon_status_t horon_mpi_launched(struct horon_mpi_channel *channel, const char *call, int code,
                                   struct horon_error *error)
 {

@@ -172,11 +172,12 @@ horon_status_t horon_mpi_launched(struct horon_mpi_channel *channel, const char 
 /** Makes room. @return OK | ERR_MEMORY */
 horon_status_t horon_mpi_make_room(struct horon_mpi_memory *memory, uint64_t elements,
                                    size_t element_bytes, struct horon_error *error);
-/** Elements that one call moves at most: its counts are ints. */
-#define HORON_MPI_COUNT_MAX ((uint64_t)1 << 30)
+/** Elements that one call moves at most: its counts are ints. A function, as a test has less. */
+uint64_t horon_mpi_count_max(void);
 static inline int horon_mpi_piece_of(uint64_t left)
 {
-    return (int)(left < HORON_MPI_COUNT_MAX ? left : HORON_MPI_COUNT_MAX);
+    const uint64_t most = horon_mpi_count_max();
+    return (int)(left < most ? left : most);
 }
 
 /* Each begins or goes on, once what it launched last is through.

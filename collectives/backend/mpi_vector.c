@@ -326,10 +326,10 @@ static bool count_shares(struct horon_mpi_channel *channel)
     for (int rank = 0; rank < channel->team->size; rank++) {
         const uint64_t count = horon_operation_output(op, rank, channel->team->size);
         channel->give_at[rank + 1] = channel->give_at[rank] + count;
-        channel->counts[rank] = count <= HORON_MPI_COUNT_MAX ? (int)count : 0;
+        channel->counts[rank] = count <= horon_mpi_count_max() ? (int)count : 0;
     }
     assert(channel->give_at[channel->team->size] == op->count);
-    return op->count <= HORON_MPI_COUNT_MAX;
+    return op->count <= horon_mpi_count_max();
 }
 
 /* Piece by piece of the share of one rank after another. */

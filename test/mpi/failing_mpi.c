@@ -4,6 +4,8 @@
  * file that FAILING_MPI names adds nothing to its next MPI_Iallreduce(), and stands still after
  * some looks for its end: all have agreed on that sum by then, and the others wait for it in MPI.
  * From then on (there is the file .still) their MPI_Testall() fails; another file, .told, says so.
+ * It fails as MPI's own calls do, by the handlers of that communicator and of the world: where one
+ * of them is MPI's usual one, the process ends.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -20,6 +22,8 @@
 
 /* Of the process that is asked: its looks for the end of the sum that it adds nothing to. */
 static int looks;
+/* Of the last sum. */
+static MPI_Comm summed_by = MPI_COMM_NULL;
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -56,6 +60,7 @@ EXPORT int MPI_Iallreduce(const void *src, void *dst, int count, MPI_Datatype ty
 {
     static int nothing;
     int self;
+    summed_by = comm;
     if (is_asked() && PMPI_Comm_rank(comm, &self) == MPI_SUCCESS) {
         looks = 1;
         return PMPI_Irecv(&nothing, 1, MPI_INT, self, 0, comm, request);
@@ -75,5 +80,8 @@ EXPORT int MPI_Testall(int count, MPI_Request requests[], int *through, MPI_Stat
     if (*through || access(still, F_OK) != 0)
         return code;
     leave(".told");
+    if (summed_by != MPI_COMM_NULL)
+        PMPI_Comm_call_errhandler(summed_by, MPI_ERR_OTHER);
+    PMPI_Comm_call_errhandler(MPI_COMM_WORLD, MPI_ERR_OTHER);
     return MPI_ERR_OTHER;
 }

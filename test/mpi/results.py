@@ -33,12 +33,12 @@ def expected(size, what="expect"):
     return found
 
 
-def check_results(launch, mode, size, in_set=False, **env):
+def check_results(launch, mode, size, in_set=False, program=VERIFY, **env):
     """@param in_set  the job has a rank more, its first, which is outside"""
     if in_set:
         env["VERIFY_SET"] = "mpi"
     with tempfile.TemporaryDirectory() as folder:
-        command = ("sh", "-c", APART, folder, VERIFY, mode, ",".join("0" * size), folder)
+        command = ("sh", "-c", APART, folder, program, mode, ",".join("0" * size), folder)
         with launch(size + in_set, *command, **{**MPI, **env}) as job:
             status, out, err = job.end()
         assert status == 0, (mode, size, out, err)

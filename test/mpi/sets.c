@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A rank of four or more whose process sets overlap: `sets ROUNDS [BACKEND]`, which is that of the
- * sets. It sums by name and in order on
+ * A rank of four or more whose process sets overlap: `sets ROUNDS [BACKEND [made]]`, which is that
+ * of the sets; these are made already if it says so, by a setting. It sums by name and in order on
  * all that it is in at once, begun in an order of its own where names allow it, and checks what
  * comes out; removes the sets; and then joins, each rank after as many sums more as its number.
  */
 #include <horon/horon.h>
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -129,8 +130,11 @@ int main(int argc, char **argv)
     int32_t ids[SETS];
     horon_process_set_options_t options = HORON_PROCESS_SET_OPTIONS_INIT;
     options.backend = argc > 2 ? argv[2] : NULL;
+    const bool made = argc > 3;
     must(horon_context_create(NULL, &ctx, why, sizeof why), "create", why);
     for (int set = 0; set < SETS; set++)
+        ids[set] = set + 1;
+    for (int set = 0; set < SETS && !made; set++)
         must(horon_process_set_add_with(ctx, members[set], MEMBERS, &options, -1, &ids[set]), "add",
              horon_last_error(ctx));
     for (int round = 0; round < (argc > 1 ? atoi(argv[1]) : 1); round++) {

@@ -18,6 +18,8 @@ import slurm  # noqa: E402
 import tap  # noqa: E402
 from results import MPI, VERIFY, check_results  # noqa: E402
 
+VERIFY_PIECES = os.environ.get("VERIFY_PIECES")
+IN_PLACE = os.environ.get("IN_PLACE")
 SUM_ONCE = os.environ.get("SUM_ONCE")
 SETS = os.environ.get("SETS")
 MIXED = os.environ.get("MIXED")
@@ -44,6 +46,24 @@ def test_results_of_every_verb_are_right():
             err = check_results(launch, mode, size, HORON_BACKEND="mpi,native")
             assert err.count(NAMES[launch]) >= size, err
             assert err.count("begun by horon") == size, err
+
+
+def test_results_are_right_in_pieces_that_mpi_can_count():
+    for launch in FILES:
+        for mode, size in ("in-order", 2), ("in-order", 3):
+            err = check_results(launch, mode, size, program=VERIFY_PIECES)
+            assert err.count("begun by horon") == size, err
+
+
+def test_rows_in_place_come_right():
+    """In processes of which MPI works on the operation's memory, or (they share it) not."""
+    for launch in FILES:
+        for size in 2, 3, 5:
+            with launch(size, IN_PLACE, **MPI) as job:
+                status, out, err = job.end()
+            job.assert_nothing_left()
+            assert status == 0 and out.count(" is through") == size, (size, out, err)
+            assert "does not carry" not in err, err
 
 
 def test_results_are_right_where_the_main_thread_alone_may_call_mpi():
@@ -92,7 +112,8 @@ def test_process_sets_that_overlap_and_ranks_that_join():
 
 
 def test_a_process_set_may_have_a_backend_of_its_own():
-    """The job sums by its own links beside it, and joins."""
+    """Said when it is added, or in the setting that makes it. The job sums by its own links beside
+    it, and joins."""
     for launch in FILES:
         with launch(5, SETS, "20", "mpi", **{**MPI, "HORON_BACKEND": "native,mpi"}) as job:
             status, out, err = job.end()
@@ -101,6 +122,13 @@ def test_a_process_set_may_have_a_backend_of_its_own():
         assert out.count(" is through") == 5, (out, err)
         assert err.count("backend mpi is connected, among 3 ranks") >= 9, err
         assert "among 5 ranks" not in err, err
+        env = {**MPI, "HORON_BACKEND": "native,mpi"}
+        env["HORON_PROCESS_SETS"] = "0,1,2@mpi;1,2,3@mpi;0,2,3@mpi"
+        with launch(5, SETS, "20", "mpi", "made", **env) as job:
+            status, out, err = job.end()
+        assert status == 0, (out, err)
+        assert out.count(" is through") == 5, (out, err)
+        assert err.count("backend mpi is connected, among 3 ranks") >= 9, err
         with launch(5, SETS, "20", "native", **MPI) as job:
             status, out, err = job.end()
         assert status == 0, (out, err)
