@@ -2,7 +2,7 @@
 """horon's ranks under horovodrun --gloo: they meet through its HTTP server, real or a stand-in."""
 
 import collections
-import importlib.util
+import importlib.machinery
 import os
 import pathlib
 import re
@@ -17,6 +17,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "drift")]
 import jobs  # noqa: E402
 import rendezvous  # noqa: E402
 import tap  # noqa: E402
+import tree  # noqa: E402
 
 SUM_ONCE = os.environ.get("SUM_ONCE")
 COUNT = "1009"
@@ -224,13 +225,18 @@ def test_ctrl_c_ends_a_rank_that_waits_for_the_server():
 
 # ---- The real one --------------------------------------------------------------------------------
 
+# Where tools/setup has put it. The Python that runs this may have one, too.
+HOROVOD = os.environ.get("HORON_TEST_HOROVOD", str(tree.ROOT / ".venv" / "horovod"))
+
+# Told the folder as a word: in PYTHONPATH it would be the ranks', too.
 LAUNCH = """
 import os, sys
+sys.path.insert(0, sys.argv[1])
 from horovod.runner import gloo_run
 from horovod.runner.common.util import settings, timeout
 
 def main():
-    hosts, *command = sys.argv[1:]
+    hosts, *command = sys.argv[2:]
     size = sum(int(host.split(":")[1]) for host in hosts.split(","))
     wanted = settings.Settings(
         verbose=0, num_proc=size, hosts=hosts, start_timeout=timeout.Timeout(60, ""), key=b"",
@@ -246,12 +252,14 @@ if __name__ == "__main__":
 def launch_gloo(folder, hosts, *command, **env):
     """A job of the real launcher of Horovod's, which needs no extension that was built."""
     words = "horovod", "psutil", "cloudpickle", "yaml"
-    missing = [word for word in words if not importlib.util.find_spec(word)]
-    tap.need(not missing, f"the launcher of Horovod is not installed: no {', '.join(missing)}")
+    path = [HOROVOD, *sys.path]
+    missing = [word for word in words if not importlib.machinery.PathFinder.find_spec(word, path)]
+    missing = ", ".join(missing)
+    tap.need(not missing, f"no launcher of Horovod (tools/setup horovod): no {missing}")
     tap.need(None not in command, "the rank program is not built")
     program = pathlib.Path(folder, "launch.py")
     program.write_text(LAUNCH)
-    return jobs.Job(str(program), hosts, *command, program=sys.executable, env=env)
+    return jobs.Job(str(program), HOROVOD, hosts, *command, program=sys.executable, env=env)
 
 
 def test_real_launcher_runs_a_horon_program():
