@@ -79,7 +79,7 @@ void horon_mpi_start(struct horon_mpi_channel *channel, const struct horon_opera
     channel->in = NULL;
     channel->out = NULL;
     horon_mpi_expect(channel, op->count);
-    channel->direct = may_be_direct(channel);
+    channel->direct = !op->drops && may_be_direct(channel); /* what all drop lies in one place */
     channel->context->direct += channel->direct;
     if (channel->base.rows)
         horon_mpi_take_rows(channel, channel->base.rows);

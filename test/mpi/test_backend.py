@@ -20,6 +20,7 @@ from results import MPI, VERIFY, check_results  # noqa: E402
 
 VERIFY_PIECES = os.environ.get("VERIFY_PIECES")
 IN_PLACE = os.environ.get("IN_PLACE")
+DROPPED = os.environ.get("DROPPED")
 SUM_ONCE = os.environ.get("SUM_ONCE")
 SETS = os.environ.get("SETS")
 MIXED = os.environ.get("MIXED")
@@ -109,6 +110,14 @@ def test_process_sets_that_overlap_and_ranks_that_join():
         assert out.count(" is through") == 5, (out, err)
         assert "backend mpi is connected, among 5 ranks" in err, err  # by what they join
         assert err.count("backend mpi is connected, among 3 ranks") >= 9, err
+
+
+def test_what_a_joined_rank_drops_of_one_team_is_in_no_sum_of_another():
+    for launch in FILES:
+        with launch(4, DROPPED, "300", **{**MPI, "HORON_BACKEND": "mpi,native"}) as job:
+            status, out, err = job.end()
+        job.assert_nothing_left()
+        assert status == 0 and out.count(" is through") == 4, (out, err)
 
 
 def test_a_process_set_may_have_a_backend_of_its_own():
