@@ -6,7 +6,8 @@
  * and how many have ended, so that the last removes it.
  *
  * What has been read is kept, as records never change; a get looks at what is new. A record that is
- * cut is that of a writer that died, or nonsense: there is nothing behind it.
+ * cut is that of a writer that died, or nonsense: there is nothing behind it. No rank joins there,
+ * and no byte is added: the path may be a wrong one, of a file that means something to its user.
  */
 #include "alloc.h"
 #include "boot/gloo/store.h"
@@ -118,28 +119,57 @@ static bool key_is(const uint8_t *bytes, size_t count, const char *before, const
            memcmp(bytes + first, key, second) == 0;
 }
 
+struct record {
+    const uint8_t *key, *value; /* views */
+    uint32_t key_bytes, count;
+};
+
+/* @return false: there is none behind, or it is cut, which in->ok tells. torch has no empty key,
+ * and a file of zeros would be full of them */
+static bool next_record(struct horon_reader *in, struct record *record_out)
+{
+    if (!in->ok || in->used == in->limit)
+        return false;
+    record_out->key_bytes = horon_read_u32(in);
+    record_out->key = horon_read_view(in, record_out->key_bytes);
+    record_out->count = horon_read_u32(in);
+    record_out->value = horon_read_view(in, record_out->count);
+    in->ok = in->ok && record_out->key_bytes > 0;
+    return in->ok;
+}
+
 /* @return a view of the value; NULL: there is none */
 static const uint8_t *find(const struct c10d_file_store *store, const char *before, const char *key,
                            size_t *count_out)
 {
     struct horon_reader in = horon_reader_over(store->bytes, store->count);
     const uint8_t *found = NULL;
-    while (in.ok && in.used < in.limit) {
-        const uint32_t key_bytes = horon_read_u32(&in);
-        const uint8_t *name = horon_read_view(&in, key_bytes);
-        const uint32_t count = horon_read_u32(&in);
-        const uint8_t *value = horon_read_view(&in, count);
-        if (!in.ok)
-            break;
-        if (key_is(name, key_bytes, before, key)) {
-            found = value;
-            *count_out = count;
-        } else if (key_bytes > 0 && name[0] == '-' &&
-                   key_is(name + 1, key_bytes - 1, before, key)) {
+    struct record record;
+    while (next_record(&in, &record)) {
+        if (key_is(record.key, record.key_bytes, before, key)) {
+            found = record.value;
+            *count_out = record.count;
+        } else if (record.key[0] == '-' &&
+                   key_is(record.key + 1, record.key_bytes - 1, before, key)) {
             found = NULL;
         }
     }
     return found;
+}
+
+/* What is appended behind a cut record would be lost on all that read. */
+static horon_status_t check_whole(const struct c10d_file_store *store, struct horon_error *error)
+{
+    struct horon_reader in = horon_reader_over(store->bytes, store->count);
+    struct record record;
+    while (next_record(&in, &record))
+        ;
+    if (in.ok)
+        return HORON_OK;
+    return horon_error_set(error, HORON_ERR_PROTO,
+                           "the Gloo store c10d-file:%s is no store of torch's, or was cut when a "
+                           "process died: give a new path",
+                           store->path);
 }
 
 /* With the file locked. What was written in part is cut off again: others read up to it only. */
@@ -206,8 +236,7 @@ static horon_status_t get(struct horon_gloo_store *base, const char *key,
 }
 
 /* Adds to one of torch's counts, which are decimal. @param before what stands before the key
- * @return OK, and what it is now | ERR_PROTO, it
- * is as large as none can be */
+ * @return OK, and what it is now | ERR_PROTO, it is as large as none can be, or is in no store */
 static horon_status_t add_to(struct c10d_file_store *store, const char *before, const char *key,
                              int more, long *now_out, const struct horon_gloo_wait *wait,
                              struct horon_error *error)
@@ -218,6 +247,8 @@ static horon_status_t add_to(struct c10d_file_store *store, const char *before, 
     horon_status_t status = open_locked(store, true, wait, &fd, error);
     if (status == HORON_OK)
         status = refresh(store, fd, error);
+    if (status == HORON_OK)
+        status = check_whole(store, error);
     if (status == HORON_OK) {
         const uint8_t *value = find(store, before, key, &count);
         if (value && count < sizeof text)

@@ -321,6 +321,49 @@ static void test_stores_torch_has_one_file_of_records(void **state)
     horon_gloo_store_destroy(store);
 }
 
+/* The path may be a wrong one, or one where a process died while it wrote: nothing is added there,
+ * neither by a rank that comes nor by one that goes. */
+static void test_stores_a_file_that_is_no_store_of_torchs_stays_as_it_is(void **state)
+{
+    static const struct {
+        const char *bytes;
+        size_t count;
+    } cases[] = {{"root:x:0:0:root:/root:/bin/bash\n", 32},
+                 {"x", 1},
+                 {"\0\0\0\0\0\0\0\0", 8}, /* an empty key and its value */
+                 {"\x09\0\0\0refcount/\x01\0\0\0"
+                  "1"
+                  "\x04\0\0\0/0/1\x03\0\0\0on",
+                  32}};
+    char path[128], url[160], bytes[64];
+    snprintf(path, sizeof path, "%s/foreign", (const char *)*state);
+    snprintf(url, sizeof url, "c10d-file:%s", path);
+    const struct horon_gloo_store_options options = {
+        .url = url, .prefix = "", .size = 2, .wait = no_limit};
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
+        struct horon_gloo_store *store = NULL;
+        const bool late = i % 2; /* after a rank has come */
+        if (late)
+            assert_int_equal(horon_gloo_store_open(&options, &store, &error), HORON_OK);
+        FILE *file = fopen(path, "w+");
+        assert_non_null(file);
+        assert_int_equal(fwrite(cases[i / 2].bytes, 1, cases[i / 2].count, file),
+                         cases[i / 2].count);
+        assert_int_equal(fflush(file), 0);
+        if (!late) {
+            assert_int_equal(horon_gloo_store_open(&options, &store, &error), HORON_ERR_PROTO);
+            assert_non_null(strstr(error.text, path));
+            assert_non_null(strstr(error.text, "is no store of torch's, or was cut"));
+        }
+        horon_gloo_store_destroy(store);
+        rewind(file);
+        assert_int_equal(fread(bytes, 1, sizeof bytes, file), cases[i / 2].count);
+        assert_memory_equal(bytes, cases[i / 2].bytes, cases[i / 2].count);
+        fclose(file);
+        assert_int_equal(unlink(path), 0);
+    }
+}
+
 /* Anybody may write the file. */
 static void test_stores_a_count_of_torchs_that_is_none_is_refused(void **state)
 {
@@ -461,6 +504,9 @@ int main(void)
                                         make_directory, remove_directory),
         cmocka_unit_test_setup_teardown(test_stores_torch_has_one_file_of_records, make_directory,
                                         remove_directory),
+        cmocka_unit_test_setup_teardown(
+            test_stores_a_file_that_is_no_store_of_torchs_stays_as_it_is, make_directory,
+            remove_directory),
         cmocka_unit_test_setup_teardown(test_stores_a_count_of_torchs_that_is_none_is_refused,
                                         make_directory, remove_directory),
         cmocka_unit_test_setup_teardown(test_stores_the_last_of_torchs_ranks_removes_its_file,
