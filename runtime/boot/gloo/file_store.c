@@ -91,6 +91,8 @@ static horon_status_t set(struct horon_gloo_store *base, const char *key, const 
         why = errno;
         done = false;
     }
+    if (fd >= 0 && !done) /* on a full disk it would hold what is left of it */
+        unlinkat(store->directory, written, 0);
     horon_fd_close(&fd);
     if (done)
         return HORON_OK;

@@ -13,11 +13,14 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -117,6 +120,44 @@ static void test_stores_a_file_keeps_what_an_earlier_job_set(void **state)
     expect(store, "0", "old");
     assert_int_equal(put(store, "1", ""), HORON_OK);
     expect(store, "1", "");
+    horon_gloo_store_destroy(store);
+}
+
+/* As long as files of this process may have @p bytes, which is as a disk that gets full. */
+static horon_status_t put_below(rlim_t bytes, struct horon_gloo_store *store, const char *key,
+                                const char *value)
+{
+    struct rlimit before, limit;
+    void (*const handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = (struct rlimit){.rlim_cur = bytes, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    const horon_status_t status = put(store, key, value);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, handler);
+    return status;
+}
+
+static int count_entries(const char *directory)
+{
+    int count = 0;
+    DIR *entries = opendir(directory);
+    assert_non_null(entries);
+    while (readdir(entries))
+        count++;
+    closedir(entries);
+    return count - 2; /* itself and its parent */
+}
+
+static void test_stores_a_file_of_a_full_disk_leaves_nothing_behind(void **state)
+{
+    struct horon_gloo_store *store = opened(*state, "");
+    assert_int_equal(put_below(2, store, "0", "value"), HORON_ERR_SYSTEM);
+    assert_non_null(strstr(error.text, "key '0' cannot be written"));
+    assert_int_equal(count_entries(*state), 0);
+    assert_int_equal(put(store, "0", "value"), HORON_OK);
+    expect(store, "0", "value");
+    assert_int_equal(count_entries(*state), 1);
     horon_gloo_store_destroy(store);
 }
 
@@ -321,6 +362,22 @@ static void test_stores_torch_has_one_file_of_records(void **state)
     horon_gloo_store_destroy(store);
 }
 
+/* A rank that comes later would refuse the file. */
+static void test_stores_half_a_record_of_torchs_is_taken_back(void **state)
+{
+    struct horon_gloo_store *a = opened_c10d(*state, 2);
+    assert_int_equal(put(a, "1", "one"), HORON_OK); /* 33 bytes with the count of ranks */
+    assert_int_equal(put_below(45, a, "2", "two"), HORON_ERR_SYSTEM);
+    assert_non_null(strstr(error.text, "write"));
+    struct horon_gloo_store *b = opened_c10d(*state, 2);
+    expect(b, "1", "one");
+    assert_int_equal(get_status(b, "2"), HORON_AGAIN);
+    assert_int_equal(put(b, "2", "two"), HORON_OK);
+    expect(a, "2", "two");
+    horon_gloo_store_destroy(a);
+    horon_gloo_store_destroy(b);
+}
+
 /* The path may be a wrong one, or one where a process died while it wrote: nothing is added there,
  * neither by a rank that comes nor by one that goes. */
 static void test_stores_a_file_that_is_no_store_of_torchs_stays_as_it_is(void **state)
@@ -496,6 +553,8 @@ int main(void)
                                         make_directory, remove_directory),
         cmocka_unit_test_setup_teardown(test_stores_a_file_keeps_what_an_earlier_job_set,
                                         make_directory, remove_directory),
+        cmocka_unit_test_setup_teardown(test_stores_a_file_of_a_full_disk_leaves_nothing_behind,
+                                        make_directory, remove_directory),
         cmocka_unit_test_setup_teardown(test_stores_what_is_no_value_is_refused, make_directory,
                                         remove_directory),
         cmocka_unit_test_setup_teardown(test_stores_prefixes_stand_before_keys, make_directory,
@@ -504,6 +563,8 @@ int main(void)
                                         make_directory, remove_directory),
         cmocka_unit_test_setup_teardown(test_stores_torch_has_one_file_of_records, make_directory,
                                         remove_directory),
+        cmocka_unit_test_setup_teardown(test_stores_half_a_record_of_torchs_is_taken_back,
+                                        make_directory, remove_directory),
         cmocka_unit_test_setup_teardown(
             test_stores_a_file_that_is_no_store_of_torchs_stays_as_it_is, make_directory,
             remove_directory),
