@@ -135,18 +135,28 @@ void horon_request_launch(struct horon_request *request)
     atomic_store_explicit(&request->state, HORON_REQUEST_FLYING, memory_order_release);
 }
 
-horon_status_t horon_context_make_request(struct horon_context *ctx, struct horon_engine_team *team,
-                                          const horon_descriptor_t *desc,
-                                          struct horon_request **request_out)
+/* @param joins  it is a join, which has the descriptor of another verb */
+static horon_status_t make_request(struct horon_context *ctx, struct horon_engine_team *team,
+                                   const horon_descriptor_t *desc, bool joins,
+                                   struct horon_request **request_out)
 {
     horon_status_t status = horon_request_create(
         &ctx->pool, desc, team, horon_engine_names(ctx->engine), request_out, horon_thread_error());
-    if (status != HORON_OK)
-        return horon_refuse_described(*horon_thread_error(), desc);
+    if (status != HORON_OK) {
+        const struct horon_error why = *horon_thread_error();
+        return joins ? refuse_failed(&why, "join") : horon_refuse_described(why, desc);
+    }
     assert(atomic_load_explicit(&(*request_out)->refs, memory_order_relaxed) == 1);
     (*request_out)->context = ctx;
     horon_context_ref(ctx);
     return HORON_OK;
+}
+
+horon_status_t horon_context_make_request(struct horon_context *ctx, struct horon_engine_team *team,
+                                          const horon_descriptor_t *desc,
+                                          struct horon_request **request_out)
+{
+    return make_request(ctx, team, desc, false, request_out);
 }
 
 /* ---- submitting ----------------------------------------------------------------------------- */
@@ -170,7 +180,7 @@ static horon_status_t submit(struct horon_context *ctx, struct horon_engine_team
                              const horon_descriptor_t *desc, bool joins, horon_request_t **req_out)
 {
     struct horon_request *request;
-    horon_status_t status = horon_context_make_request(ctx, team, desc, &request);
+    horon_status_t status = make_request(ctx, team, desc, joins, &request);
     if (status != HORON_OK)
         return status;
     request->joins = joins;

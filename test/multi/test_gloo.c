@@ -257,6 +257,8 @@ static void try_all(struct rank *rank)
     assert(horon_submit(rank->ctx, &desc, &request) == HORON_ERR_UNSUPPORTED);
     assert(strstr(horon_last_error(rank->ctx), "tag"));
     expect_unsupported(rank, horon_join(rank->ctx, 0, &request));
+    assert(strstr(horon_last_error(rank->ctx), "join was refused: ") ==
+           horon_last_error(rank->ctx));
     expect_unsupported(rank, horon_process_set_add(rank->ctx, &first, 1, -1, &id));
     add_up(rank);
 }
