@@ -424,6 +424,14 @@ static void warn_of_unheeded(const struct horon_context *ctx, const horon_option
     horon_config_warn_unheeded(&ctx->log, chosen ? NULL : found);
 }
 
+/* Of a job among Gloo's ranks, before one of them meets this rank. Others hear the reason from a
+ * rank that is refused while they join, and these would not. */
+static horon_status_t check_backends(const struct horon_config *config, struct horon_error *error)
+{
+    struct horon_backends ignored;
+    return config->gloo_store[0] ? horon_engine_order_backends(config, &ignored, error) : HORON_OK;
+}
+
 static horon_status_t join(struct horon_context *ctx, const horon_options_t *options,
                            struct horon_error *error)
 {
@@ -446,8 +454,10 @@ static horon_status_t join(struct horon_context *ctx, const horon_options_t *opt
     horon_status_t status = horon_fork_register(ctx);
     if (status != HORON_OK)
         return status;
-    status = (ctx->config.gloo_store[0] ? horon_gloo_boot : horon_boot)(
-        &ctx->boot, options->rank, options->size, &ctx->config, &caller, &ctx->log, error);
+    status = check_backends(&ctx->config, error);
+    if (status == HORON_OK)
+        status = (ctx->config.gloo_store[0] ? horon_gloo_boot : horon_boot)(
+            &ctx->boot, options->rank, options->size, &ctx->config, &caller, &ctx->log, error);
     explicit_bzero(ctx->config.job_key, sizeof ctx->config.job_key); /* joining alone needs it */
     horon_thread_forget(); /* only now: interrupted() may have called horon */
     if (status != HORON_OK) {

@@ -52,6 +52,13 @@ static horon_status_t refuse_unknown(const struct horon_backend *const *tables, 
                                      const char *word, size_t bytes, struct horon_error *error)
 {
     char known[128];
+    if (tables == horon_backends_among_gloo &&
+        find(horon_backends, horon_backend_count, word, bytes))
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "HORON_BACKEND names \"%.*s\", and among Gloo's ranks "
+                               "(HORON_GLOO_STORE) there is no backend but gloo: leave one of the "
+                               "two out",
+                               (int)bytes, word);
     name(tables, count, ", ", known, sizeof known);
     return horon_error_set(error, HORON_ERR_CONFIG,
                            "HORON_BACKEND names \"%.*s\", which is no backend here: there are %s "

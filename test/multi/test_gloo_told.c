@@ -112,6 +112,23 @@ static void test_gloo_told_a_list_of_ranks_is_refused(void **state)
         fail_msg("%s", told.why);
 }
 
+/* Alone, as nobody comes: it is not told once all have met. */
+static void test_gloo_told_of_another_backend_is_refused_before_it_joins(void **state)
+{
+    static const char *const backends[] = {"BACKEND=mpi", "BACKEND=native,mpi", "BACKEND=none"};
+    (void)state;
+    for (size_t i = 0; i < sizeof backends / sizeof backends[0]; i++) {
+        struct told told = {.size = 2, .settings = {"GLOO_STORE=hash:other", backends[i], NULL}};
+        assert_int_equal(join(&told), HORON_ERR_CONFIG);
+        if (!strstr(told.why, i == 2 ? "\"none\", which is no backend here"
+                                     : "(HORON_GLOO_STORE) there is no backend but gloo: leave "
+                                       "one of the two out"))
+            fail_msg("%s", told.why);
+        if (strncmp(told.why, "HORON_BACKEND names ", 20) != 0)
+            fail_msg("%s", told.why);
+    }
+}
+
 static void *join_thread(void *arg)
 {
     join(arg);
@@ -257,6 +274,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_gloo_told_no_place_is_no_job_of_one, begin_clean),
         cmocka_unit_test(test_gloo_told_a_list_of_ranks_is_refused),
+        cmocka_unit_test(test_gloo_told_of_another_backend_is_refused_before_it_joins),
         cmocka_unit_test(test_gloo_told_of_loopback_one_rank_warns_of_it),
         cmocka_unit_test(test_gloo_told_of_a_network_one_rank_warns_of_it),
         cmocka_unit_test(test_gloo_told_of_two_that_are_true_sums_bytes),
