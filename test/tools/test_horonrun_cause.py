@@ -55,6 +55,23 @@ def test_the_cause_is_told_rather_than_its_victim():
     assert len(own) == 3, err
 
 
+def test_what_horon_says_in_passing_is_not_told_as_the_reason():
+    """Such as a warning on the way out; without another line there is none to tell."""
+    told = (
+        "echo 'horon rank 0 (vm) warn: it stays' >&2; echo 'horon info: it goes' >&2; "
+        "echo 'horon rank 0 (vm) debug: it went' >&2; exit 1;;"
+    )
+    for sums, reason in (("sums -1;", r": sum: .* rank 1 \(.*"), ("sums -1 2> /dev/null;", "")):
+        status, err, own = play(f"0) note 0; {sums} {told} {VICTIM_AND_CAUSE}", 2)
+        assert status == 5, err
+        assert re.fullmatch(
+            rf"horonrun: rank 0 on \S+ exited with status 1, too{reason}", own[2]
+        ), err
+    last = "echo 'horon rank 0 (vm) error: lost' >&2; exit 1;;"
+    status, err, own = play(f"0) note 0; sums -1; {last} {VICTIM_AND_CAUSE}", 2)
+    assert own[2].endswith(" too: horon rank 0 (vm) error: lost"), err
+
+
 def test_the_cause_is_found_though_its_victims_print_nothing():
     """Nor does it mislead that one has printed as horon does, of a rank that lives on."""
     roles = (

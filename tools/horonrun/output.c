@@ -311,10 +311,36 @@ void horonrun_output_repeat_last(struct horonrun_output *output, int rank)
         horonrun_output_say(output, "  | %s", last->texts[i % HORONRUN_LAST_LINES]);
 }
 
+/* "horon rank 0 (HOST) warn: " or "horon warn: ", as a rank's horon writes lines (log.c); info and
+ * what is below likewise. */
+static bool is_told_in_passing(const char *line)
+{
+    static const char *const levels[] = {"warn: ", "info: ", "debug: ", "trace: "};
+    if (strncmp(line, "horon ", 6) != 0)
+        return false;
+    line += 6;
+    if (strncmp(line, "rank ", 5) == 0) {
+        const char *host_end = strstr(line, ") ");
+        if (!host_end)
+            return false;
+        line = host_end + 2;
+    }
+    for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++)
+        if (strncmp(line, levels[i], strlen(levels[i])) == 0)
+            return true;
+    return false;
+}
+
 const char *horonrun_output_last_line(const struct horonrun_output *output, int rank)
 {
     const struct last_lines *last = &output->last[rank];
-    return last->next ? last->texts[(last->next - 1) % HORONRUN_LAST_LINES] : NULL;
+    const unsigned count = last->next < HORONRUN_LAST_LINES ? last->next : HORONRUN_LAST_LINES;
+    for (unsigned i = 1; i <= count; i++) {
+        const char *line = last->texts[(last->next - i) % HORONRUN_LAST_LINES];
+        if (!is_told_in_passing(line))
+            return line;
+    }
+    return NULL;
 }
 
 bool horonrun_output_lost_file(const struct horonrun_output *output)

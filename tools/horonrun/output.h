@@ -55,7 +55,8 @@ void horonrun_output_say(struct horonrun_output *output, const char *format, ...
 
 /** Prints the last lines that @p rank wrote to stderr, indented. */
 void horonrun_output_repeat_last(struct horonrun_output *output, int rank);
-/** @return the last line that @p rank wrote to stderr; NULL: there is none */
+/** @return the last line that @p rank wrote to stderr, of those that it repeats and that are not
+ * horon's own of less than an error: a rank fails for none of these; NULL: there is none */
 const char *horonrun_output_last_line(const struct horonrun_output *output, int rank);
 
 /** @return true: one of the files could not be written to its end */
