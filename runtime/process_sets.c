@@ -360,8 +360,12 @@ static horon_status_t remove_set(struct horon_context *ctx, int32_t id, int64_t 
     else if (id == 0)
         horon_error_set(&refusal, HORON_ERR_INVALID, "process set 0 is the job, and stays");
     else if (refusal.status == HORON_OK)
-        horon_proposal_remove(&meeting.proposal, &ctx->sets.known, id);
+        horon_proposal_remove(&meeting.proposal, &ctx->sets.known, id,
+                              !set->team || horon_context_team_has_settled(set->team));
     const horon_status_t status = agree(&meeting, &refusal, timeout_ms, error);
+    if (status == HORON_OK && set->team &&
+        horon_proposals_all_settled(meeting.answers, meeting.came_bytes))
+        horon_context_team_settle(set->team);
     end(&meeting);
     if (status == HORON_OK)
         drop(ctx, set);

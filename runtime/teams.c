@@ -259,12 +259,38 @@ horon_status_t horon_context_add_team(struct horon_context *ctx, uint32_t id, co
     return status;
 }
 
+bool horon_context_team_has_settled(struct horon_context_team *team)
+{
+    struct horon_context *ctx = team->ctx;
+    horon_token_take(ctx);
+    const bool settled =
+        horon_engine_team_has_settled(ctx->engine, team->engine_team, &team->settled_at);
+    horon_token_release(ctx);
+    return settled;
+}
+
+void horon_context_team_settle(struct horon_context_team *team)
+{
+    team->all_settled = true;
+}
+
+/* With the token. */
+static void unsettle(struct horon_context_team *team)
+{
+    uint64_t ended;
+    const bool settled =
+        horon_engine_team_has_settled(team->ctx->engine, team->engine_team, &ended);
+    if (!team->all_settled || !settled || ended != team->settled_at)
+        horon_team_unsettle(team->engine_team);
+}
+
 void horon_context_remove_team(struct horon_context_team *team)
 {
     struct horon_context *ctx = team->ctx;
     assert(!horon_context_on_progress_thread(ctx));
     horon_token_take(ctx);
     const bool whole = !horon_team_failure(team->engine_team);
+    unsettle(team);
     horon_engine_leave_team(ctx->engine, team->engine_team);
     move(team, HORON_CONTEXT_TEAM_LEFT);
     const uint64_t deadline = horon_clock_deadline(horon_clock_ns(), ctx->config.peer_timeout_ms);

@@ -35,6 +35,13 @@ horon_status_t horon_context_add_team(struct horon_context *ctx, uint32_t id, co
  */
 void horon_context_remove_team(struct horon_context_team *team);
 
+/** Has all ended that this rank has submitted to it? Its ranks tell each other when it is to be
+ * removed. Thread: any. Blocks: as horon_token_take(). */
+bool horon_context_team_has_settled(struct horon_context_team *team);
+/** All ranks have said so, one after the other. What is submitted since, all have submitted that
+ * began it, and each finds it when it removes the team. */
+void horon_context_team_settle(struct horon_context_team *team);
+
 /** The engine's, for horon_team_submit(); it is there until the team is removed. */
 struct horon_engine_team *horon_context_team_of(const struct horon_context_team *team);
 

@@ -52,6 +52,7 @@ struct horon_backend_channel {
      * of it they have told already, as they had to tell each other something; valid in begin().
      * NULL: they have not. The same on all ranks. */
     const uint64_t *rows;
+    bool unsettled; /* at destroy(): other ranks may be at operations that this one is not */
 };
 
 struct horon_backend {
@@ -141,8 +142,7 @@ struct horon_backend {
                              const struct horon_channel_options *options,
                              const struct horon_team *team, struct horon_host *host, int device,
                              uint64_t *address, struct horon_backend_channel **channel_out);
-    /** Connects it to those of the other ranks.
-     * @param addresses [size][address_words] by rank; the same memory at each call
+    /** Connects it to the others'. @param addresses [size][address_words] by rank; always the same
      * @return OK | IN_PROGRESS: ask again | what it failed with: so does the team */
     horon_status_t (*connect)(struct horon_backend_channel *channel, const uint64_t *addresses,
                               bool *moved_out, struct horon_error *error);

@@ -188,6 +188,8 @@ static void free_memory(struct horon_mpi_channel *channel)
     horon_free(channel->scratch.at);
 }
 
+/* MPI tells what is in flight on a communicator by a number, which it uses again once the ranks
+ * have freed it: what other ranks have in flight would meet what is made then. */
 static void mpi_destroy(struct horon_backend_channel *base)
 {
     struct horon_mpi_channel *channel = base ? channel_of(base) : NULL;
@@ -196,8 +198,8 @@ static void mpi_destroy(struct horon_backend_channel *base)
     struct horon_mpi_context *context = channel->context;
     leave_making(context, &channel->making);
     if (!channel->given_up) {
-        if (channel->connected && !context->serialized && !context->closed &&
-            horon_mpi_gate_enter()) {
+        const bool own = channel->connected && !context->serialized && !base->unsettled;
+        if (own && !context->closed && horon_mpi_gate_enter()) {
             horon_mpi_calls_of(channel)->comm_free(&channel->comm);
             horon_mpi_gate_leave();
         }

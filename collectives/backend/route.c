@@ -46,6 +46,13 @@ horon_status_t horon_route_init(struct horon_route *route,
     return status;
 }
 
+void horon_route_unsettle(struct horon_route *route)
+{
+    for (size_t i = 0; i < route->terms.count; i++)
+        if (route->channels[i])
+            route->channels[i]->unsettled = true;
+}
+
 void horon_route_deinit(struct horon_route *route)
 {
     if (route->options.tickets)

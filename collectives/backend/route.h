@@ -84,6 +84,8 @@ struct horon_route {
 horon_status_t horon_route_init(struct horon_route *route,
                                 const struct horon_route_options *options,
                                 const struct horon_team *team, struct horon_host *host);
+/** Before horon_route_deinit(): other ranks may be at operations that this one is not. */
+void horon_route_unsettle(struct horon_route *route);
 /** All zero is a no-op. */
 void horon_route_deinit(struct horon_route *route);
 

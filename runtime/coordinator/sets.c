@@ -150,7 +150,7 @@ horon_status_t horon_sets_check(const struct horon_sets *sets, int32_t *ranks, s
 /* ---- proposals ------------------------------------------------------------------------------ */
 
 /* Length and newest team. */
-#define HEAD_BYTES 8
+#define HEAD_BYTES 9
 static_assert(HEAD_BYTES + 8 + HORON_ERROR_WIRE_BYTES_MAX <= HORON_REFUSAL_BYTES_MAX, "it fits");
 
 size_t horon_proposal_bytes_max(int32_t job_size)
@@ -159,11 +159,13 @@ size_t horon_proposal_bytes_max(int32_t job_size)
     return with_ranks > HORON_REFUSAL_BYTES_MAX ? with_ranks : HORON_REFUSAL_BYTES_MAX;
 }
 
-static void begin(struct horon_writer *out, const struct horon_sets *sets, enum proposal kind)
+static void begin(struct horon_writer *out, const struct horon_sets *sets, enum proposal kind,
+                  bool settled)
 {
     assert(out->used == 0);
     horon_write_u32(out, 0); /* the length, at the end */
     horon_write_u32(out, sets->newest_team);
+    horon_write_u8(out, settled);
     horon_write_u8(out, (uint8_t)kind);
 }
 
@@ -180,7 +182,7 @@ void horon_proposal_add(struct horon_writer *out, const struct horon_sets *sets,
 {
     const size_t bytes = strlen(backends);
     assert(bytes < HORON_SETS_BACKENDS_BYTES);
-    begin(out, sets, PROPOSAL_ADD);
+    begin(out, sets, PROPOSAL_ADD, true);
     horon_write_u8(out, (uint8_t)bytes);
     horon_write_bytes(out, backends, bytes);
     for (size_t i = 0; i < count; i++)
@@ -188,23 +190,24 @@ void horon_proposal_add(struct horon_writer *out, const struct horon_sets *sets,
     end(out);
 }
 
-void horon_proposal_remove(struct horon_writer *out, const struct horon_sets *sets, int32_t id)
+void horon_proposal_remove(struct horon_writer *out, const struct horon_sets *sets, int32_t id,
+                           bool settled)
 {
-    begin(out, sets, PROPOSAL_REMOVE);
+    begin(out, sets, PROPOSAL_REMOVE, settled);
     horon_write_u32(out, (uint32_t)id);
     end(out);
 }
 
 void horon_proposal_made(struct horon_writer *out, const struct horon_sets *sets)
 {
-    begin(out, sets, PROPOSAL_MADE);
+    begin(out, sets, PROPOSAL_MADE, true);
     end(out);
 }
 
 void horon_proposal_refuse(struct horon_writer *out, const struct horon_sets *sets,
                            const struct horon_error *why)
 {
-    begin(out, sets, PROPOSAL_REFUSED);
+    begin(out, sets, PROPOSAL_REFUSED, true);
     horon_error_write(out, why);
     end(out);
 }
@@ -215,16 +218,24 @@ struct content {
     size_t byte_count;
 };
 
-static struct content read_proposal(struct horon_reader *in, uint32_t *newest)
+/* What they may have differently, of all of them. */
+struct said {
+    uint32_t newest; /* team, the highest */
+    bool settled;    /* all are */
+};
+
+static struct content read_proposal(struct horon_reader *in, struct said *said)
 {
     struct content content = {0};
     const uint32_t bytes = horon_read_u32(in), team = horon_read_u32(in);
+    const bool settled = horon_read_u8(in);
     in->ok &= bytes > HEAD_BYTES;
     if (!in->ok)
         return content;
     content.byte_count = bytes - HEAD_BYTES;
     content.bytes = horon_read_view(in, content.byte_count);
-    *newest = team > *newest ? team : *newest;
+    said->newest = team > said->newest ? team : said->newest;
+    said->settled = said->settled && settled;
     return content;
 }
 
@@ -293,14 +304,20 @@ static horon_status_t read_refusal(const struct content *content, int32_t size, 
 }
 
 /* @return of how many ranks they are; 0: they make no sense */
-static int32_t count_proposals(const void *bytes, size_t byte_count)
+static int32_t count_proposals(const void *bytes, size_t byte_count, struct said *said_out)
 {
     struct horon_reader in = horon_reader_over(bytes, byte_count);
-    uint32_t newest = 0;
     int32_t count = 0;
+    *said_out = (struct said){.settled = true};
     for (; in.ok && !horon_reader_finished(&in); count++)
-        (void)read_proposal(&in, &newest);
+        (void)read_proposal(&in, said_out);
     return in.ok ? count : 0;
+}
+
+bool horon_proposals_all_settled(const void *bytes, size_t byte_count)
+{
+    struct said said;
+    return count_proposals(bytes, byte_count, &said) > 0 && said.settled;
 }
 
 /* Those that have joined propose nothing; which ones they are is not known here, nor, therefore,
@@ -322,12 +339,12 @@ horon_status_t horon_proposals_decide(const struct horon_sets *sets, const void 
     struct horon_reader in = horon_reader_over(bytes, byte_count);
     struct content first = {0};
     horon_status_t status = HORON_OK;
-    uint32_t newest = 0;
-    const int32_t proposals = count_proposals(bytes, byte_count);
+    struct said said;
+    const int32_t proposals = count_proposals(bytes, byte_count, &said);
     if (proposals > 0 && proposals < sets->job_size)
         return all_but_joined(sets, proposals, error);
     for (int32_t rank = 0; rank < sets->job_size; rank++) {
-        const struct content content = read_proposal(&in, &newest);
+        const struct content content = read_proposal(&in, &said);
         if (in.ok && rank == 0)
             first = content;
         if (!in.ok || !may_meet(first.bytes[0], content.bytes[0]))
@@ -341,11 +358,11 @@ horon_status_t horon_proposals_decide(const struct horon_sets *sets, const void 
         if (!same && status == HORON_OK)
             status = differ(&first, &content, rank, rank_names, error);
     }
-    if (status == HORON_OK && newest >= HORON_SETS_TEAM_MAX)
+    if (status == HORON_OK && said.newest >= HORON_SETS_TEAM_MAX)
         status = horon_error_set(error, HORON_ERR_UNSUPPORTED, "there have been %u process sets",
-                                 (unsigned)newest);
+                                 (unsigned)said.newest);
     if (status == HORON_OK)
-        *newest_out = newest;
+        *newest_out = said.newest;
     return status;
 }
 

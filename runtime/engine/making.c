@@ -69,6 +69,23 @@ horon_status_t horon_engine_add_team(struct horon_engine *engine,
     return HORON_OK;
 }
 
+bool horon_engine_team_has_settled(struct horon_engine *engine, struct horon_engine_team *team,
+                                   uint64_t *ended_out)
+{
+    HORON_ASSERT_OWNER(engine->options.owner);
+    horon_engine_take_posts(engine);
+    *ended_out = 0;
+    for (int i = 0; i < HORON_LANE_COUNT; i++)
+        *ended_out += horon_route_ended(&team->lanes[i].route);
+    return !team->oldest && !team->failed;
+}
+
+void horon_team_unsettle(struct horon_engine_team *team)
+{
+    for (int i = 0; i < HORON_LANE_COUNT; i++)
+        horon_route_unsettle(&team->lanes[i].route);
+}
+
 void horon_engine_leave_team(struct horon_engine *engine, struct horon_engine_team *team)
 {
     HORON_ASSERT_OWNER(engine->options.owner);

@@ -47,6 +47,12 @@ bool horon_engine_is_refused(const struct horon_engine *engine, uint32_t id,
 /** Ends what a team has in flight with ERR_CLOSED. The other members hear of it: what this rank had
  * completed they can complete, too, and nothing later; once its rings have nothing unsent. */
 void horon_engine_leave_team(struct horon_engine *engine, struct horon_engine_team *team);
+/** Has all ended, and well, that this rank has submitted to the team?
+ * @param ended_out  operations: another number later, if anything has ended since */
+bool horon_engine_team_has_settled(struct horon_engine *engine, struct horon_engine_team *team,
+                                   uint64_t *ended_out);
+/** Before the team is left: not all ranks have settled. What they share for it stays with them. */
+void horon_team_unsettle(struct horon_engine_team *team);
 /** Leaves a team, if that is not done, and frees what it has; what is unsent is lost. Requests of
  * it that are not released yet keep the struct, and fail if they are started again. */
 void horon_engine_remove_team(struct horon_engine *engine, struct horon_engine_team *team);

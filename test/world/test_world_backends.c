@@ -390,6 +390,42 @@ static void test_world_backends_that_wake_nobody_are_looked_at(void **state)
         world_release(requests[i]);
 }
 
+static bool has_settled(struct world_team *team, int member)
+{
+    uint64_t ended;
+    struct horon_engine_team *here = team->members[member];
+    return horon_engine_team_has_settled(here->engine, here, &ended);
+}
+
+/* A rank may still be at an operation where another one removes the team: then what the ranks share
+ * stays. */
+static void test_world_backends_know_what_ranks_have_not_settled(void **state)
+{
+    static const int map[2] = {0, 2};
+    struct bed *bed = *state;
+    struct horon_request *requests[2], *late;
+    start(bed, "DETERMINISTIC=0");
+    struct world_team *team = world_team_create(bed->world, 1, map, 2);
+    for (int member = 0; member < 2; member++) {
+        world_team_add(team, member);
+        requests[member] = submit_sum(bed, team, member, 0);
+    }
+    assert_false(has_settled(team, 0));
+    assert_true(world_turn_until(bed->world, requests, 2));
+    late = submit_sum(bed, team, 1, 2);
+    assert_true(has_settled(team, 0));
+    assert_false(has_settled(team, 1));
+    horon_team_unsettle(team->members[0]);
+    world_team_remove(team, 0);
+    assert_int_equal(bed->fake.unsettled, 1); /* the lane that has one */
+    world_team_remove(team, 1);
+    assert_int_equal(bed->fake.unsettled, 1);
+    world_release(requests[0]);
+    world_release(requests[1]);
+    world_release(late);
+    world_team_destroy(team);
+}
+
 static void turn(struct bed *bed, int first, int last)
 {
     for (int i = 0; i < 100; i++)
@@ -525,6 +561,7 @@ int main(void)
         TEST(test_world_backends_that_one_rank_cannot_connect_fail_the_team),
         TEST(test_world_backends_that_connect_wait_for_no_rank_that_left),
         TEST(test_world_backends_that_wake_nobody_are_looked_at),
+        TEST(test_world_backends_know_what_ranks_have_not_settled),
         TEST(test_world_backends_that_want_one_order_get_it_from_overlapping_teams),
         TEST(test_world_backends_keep_one_order_in_another_membership),
         TEST(test_world_backends_that_show_no_check_are_given_what_all_began),

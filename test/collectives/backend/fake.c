@@ -364,6 +364,7 @@ static void fake_destroy(struct horon_backend_channel *base)
     if (!base)
         return;
     struct fake_channel *channel = channel_of(base);
+    channel->fake->unsettled += base->unsettled;
     channel->lane->channels[channel->team->rank] = NULL;
     if (channel->bell >= 0)
         close(channel->bell);

@@ -79,6 +79,7 @@ struct fake {
     struct fake_lane lanes[FAKE_LANES_MAX];
     int begun_most; /* operations at a time on a rank */
     int opened, closed;
+    int unsettled;  /* channels that were destroyed so */
     int connecting; /* calls of connect */
 };
 

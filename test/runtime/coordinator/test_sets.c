@@ -128,7 +128,7 @@ static void propose(struct meeting *meeting, uint32_t newest, int what, const ch
         horon_proposal_add(&out, &meeting->sets, ranks, count,
                            meeting->backends ? meeting->backends : "");
     else if (what < 0)
-        horon_proposal_remove(&out, &meeting->sets, -what);
+        horon_proposal_remove(&out, &meeting->sets, -what, true);
     else
         horon_proposal_made(&out, &meeting->sets);
     meeting->used += out.used;
@@ -159,6 +159,30 @@ static void test_sets_are_changed_if_all_propose_the_same(void **state)
     expect((int[]){6, 6, 6, 6, 6}, RANKS, HORON_OK, "");
     expect((int[]){-3, -3, -3, -3, -3}, RANKS, HORON_OK, "");
     expect((int[]){0, 0, 0, 0, 0}, RANKS, HORON_OK, "");
+}
+
+/* Ranks may say differently whether the set is settled: if one is not, none is. */
+static void test_sets_are_settled_if_all_ranks_are(void **state)
+{
+    struct horon_sets sets;
+    uint8_t bytes[RANKS * 32];
+    (void)state;
+    assert_int_equal(horon_sets_init(&sets, RANKS), HORON_OK);
+    for (int other = 0; other <= RANKS; other++) {
+        struct horon_error error = {0};
+        size_t used = 0;
+        uint32_t newest;
+        for (int rank = 0; rank < RANKS; rank++) {
+            struct horon_writer out = horon_writer_over(bytes + used, sizeof bytes - used);
+            horon_proposal_remove(&out, &sets, 3, rank != other);
+            used += out.used;
+        }
+        assert_int_equal(horon_proposals_decide(&sets, bytes, used, names, &newest, &error),
+                         HORON_OK);
+        assert_true(horon_proposals_all_settled(bytes, used) == (other == RANKS));
+    }
+    assert_false(horon_proposals_all_settled(bytes, 0));
+    horon_sets_deinit(&sets);
 }
 
 static void test_sets_have_an_end(void **state)
@@ -408,6 +432,7 @@ int main(void)
         cmocka_unit_test(test_sets_use_the_id_again_that_was_free_for_longest),
         cmocka_unit_test(test_sets_number_ranks_in_the_order_of_the_job),
         cmocka_unit_test(test_sets_that_cannot_be_are_refused),
+        cmocka_unit_test(test_sets_are_settled_if_all_ranks_are),
         cmocka_unit_test(test_sets_are_changed_if_all_propose_the_same),
         cmocka_unit_test(test_sets_have_an_end),
         cmocka_unit_test(test_sets_that_ranks_propose_differently_are_named),
