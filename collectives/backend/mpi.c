@@ -111,7 +111,7 @@ static void mpi_leave(struct horon_backend_context *base, bool in_peace)
                 context->library->mpi.comm_free(&context->comms[i]);
         horon_mpi_gate_leave();
     }
-    if (stays && context->library->began)
+    if (stays && context->library->began && !horon_mpi_has_ended(context->library))
         say_left_out(context->log);
     horon_mpi_end(stays, context->closed || context->left_making);
 }

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """MPI_Init_thread(), which waits for all ranks, where not all come through: the others do not wait
 in it, hear why they have not joined, and end. Of either family, where the launcher leaves them
-alive."""
+alive. And what is heard where MPI is not begun, or the program has ended it."""
 
 import fcntl
 import os
@@ -18,6 +18,8 @@ import launchers  # noqa: E402
 import tap  # noqa: E402
 
 JOINING = os.environ.get("JOINING")
+BESIDE_MPI = os.environ.get("BESIDE_MPI")
+FILES = {launchers.mpirun: "libmpi.so.40", launchers.hydra: "libmpich.so.12"}
 HELD_MPI = {
     launchers.mpirun: os.environ.get("HELD_OPEN_MPI"),
     launchers.hydra: os.environ.get("HELD_MPICH"),
@@ -137,6 +139,19 @@ def test_an_mpi_of_one_thread_is_not_used_once_that_is_gone():
         line = "backend mpi is not used: MPI lets one thread alone call it"
         assert err.count(line) == RANKS, told
         assert "Finalize" not in err, told
+
+
+def test_nothing_is_left_out_after_the_programs_own_end_of_mpi():
+    """Of an MPI that horon has begun."""
+    for launch, file in FILES.items():
+        env = {**ENV, "HORON_MPI_LIBRARY": file}
+        with launch(2, BESIDE_MPI, file, "jsfvzl", **env) as job:
+            status, out, err = job.end()
+        job.assert_nothing_left()
+        told = (launch.__name__, out, err)
+        assert status == 0 and out.count("sum 2") == out.count("large failed: ") == 2, told
+        assert "MPI was ended by the program" in out, told
+        assert "left out" not in err, told
 
 
 tap.run(dict(vars()))
