@@ -196,19 +196,6 @@ static horon_status_t check_srun(const char *way, struct horon_error *error)
                            way, library->family->name, is_open ? "pmix" : "pmi2");
 }
 
-/* @return OK: it may be begun */
-static horon_status_t check_begin(const struct horon_mpi_wanted *wanted, struct horon_error *error)
-{
-    const horon_status_t status = check_srun(wanted->launcher.srun, error);
-    if (status != HORON_OK || has_peers(wanted))
-        return status;
-    return horon_error_set(error, HORON_ERR_UNSUPPORTED,
-                           "MPI is not begun in a process that %s started: start it with %s's "
-                           "mpirun or horonrun --mpi, or call MPI_Init() before",
-                           wanted->launcher.name ? wanted->launcher.name : "nobody",
-                           process.library->family->name);
-}
-
 /* Each rank would be alone. A program's own library no setting can replace. */
 static horon_status_t refuse_library(const struct horon_mpi_wanted *wanted,
                                      const struct horon_mpi_library *library, const char *why,
@@ -223,6 +210,32 @@ static horon_status_t refuse_library(const struct horon_mpi_wanted *wanted,
                            own ? ", which the program uses," : "", why,
                            own ? "have the program use the launcher's MPI"
                                : "name the launcher's library with HORON_MPI_LIBRARY");
+}
+
+/* Open MPI needs PMIx, and knows PMI at best where it was built for it: begun below MPICH's mpiexec
+ * each rank is alone, and those that have not come through yet when the first one sees that cannot
+ * end it. With the program's own MPI_Init() the world is seen. */
+static bool is_open_mpi_by_pmi(const struct horon_mpi_wanted *wanted)
+{
+    return !wanted->launcher.srun && strcmp(wanted->launcher.name, of_mpich) == 0 &&
+           is_open_mpi(process.library);
+}
+
+/* @return OK: it may be begun */
+static horon_status_t check_begin(const struct horon_mpi_wanted *wanted, struct horon_error *error)
+{
+    const horon_status_t status = check_srun(wanted->launcher.srun, error);
+    if (status != HORON_OK)
+        return status;
+    if (has_peers(wanted))
+        return is_open_mpi_by_pmi(wanted)
+                   ? refuse_library(wanted, process.library, "is not its library", error)
+                   : HORON_OK;
+    return horon_error_set(error, HORON_ERR_UNSUPPORTED,
+                           "MPI is not begun in a process that %s started: start it with %s's "
+                           "mpirun or horonrun --mpi, or call MPI_Init() before",
+                           wanted->launcher.name ? wanted->launcher.name : "nobody",
+                           process.library->family->name);
 }
 
 /* Two families that do not know each other. */

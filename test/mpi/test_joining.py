@@ -36,14 +36,16 @@ IN_A_SHELL = (
 DOING = "while beginning what all ranks begin together: "
 
 
-def run(launch, case, rank, *args, **env):
-    """@return what failed ranks say, (status, text) each, and what all have written"""
-    file = tap.need(HELD_MPI[launch], f"not built (Debian: {PACKAGES[launch]})")
+def run(launch, case, rank, *args, of=None, **env):
+    """@param of  the launcher whose library it is, if it is another one's
+    @return what failed ranks say, (status, text) each, and what all have written"""
+    file = tap.need(HELD_MPI[of or launch], f"not built (Debian: {PACKAGES[of or launch]})")
     with tempfile.TemporaryDirectory() as folder, open(f"{folder}/told", "w") as told_all:
         fcntl.flock(told_all, fcntl.LOCK_EX)
         env = {**ENV, **env, "HORON_MPI_LIBRARY": file, "HELD_MPI": f"{case} {rank} {folder}"}
         told_out, told_err = pathlib.Path(folder, "out"), pathlib.Path(folder, "err")
         told_out.touch()
+        told_err.touch()
         command = ("sh", "-c", IN_A_SHELL, folder, JOINING, *args)
         with launch(RANKS, *command, options=(launchers.RECOVERY[launch],), **env) as job:
             try:
@@ -139,6 +141,15 @@ def test_an_mpi_of_one_thread_is_not_used_once_that_is_gone():
         line = "backend mpi is not used: MPI lets one thread alone call it"
         assert err.count(line) == RANKS, told
         assert "Finalize" not in err, told
+
+
+def test_an_open_mpi_below_hydra_is_not_begun():
+    """Each rank would be alone in it, and could not end what it has begun when it hears that."""
+    failed, out, err, told = run(launchers.hydra, "never", 1, of=launchers.mpirun)
+    assert len(failed) == out.count("sum 1 by native") == RANKS, told
+    for _, text in failed:
+        assert " started 3 ranks, but " in text and "(Open MPI) is not its library: " in text, told
+    assert "Finalize" not in err and "given up" not in err, told
 
 
 def test_nothing_is_left_out_after_the_programs_own_end_of_mpi():
