@@ -294,7 +294,10 @@ static horon_status_t take_comm(struct horon_mpi_channel *channel, struct horon_
 
 static horon_status_t say_ended(struct horon_error *error)
 {
-    return horon_error_set(error, HORON_ERR_CLOSED, "MPI was ended by the program");
+    return horon_error_set(
+        error, HORON_ERR_CLOSED,
+        "MPI was ended by the program, and this context takes nothing more: call "
+        "MPI_Finalize() after horon_context_destroy(), or make a new context");
 }
 
 static horon_status_t mpi_connect(struct horon_backend_channel *base, const uint64_t *addresses,

@@ -158,6 +158,14 @@ static bool has_peers(const struct horon_mpi_wanted *wanted)
             strcmp(by, "Slurm") == 0);
 }
 
+/* As people know it, or NULL. */
+static const char *name_of(const struct horon_launcher *launcher)
+{
+    if (!launcher->name || strcmp(launcher->name, of_mpich) != 0)
+        return launcher->name;
+    return launcher->srun ? "srun (PMI)" : "MPICH's mpiexec or the like (PMI)";
+}
+
 /* Where this one does without, the others would wait for it in MPI_Init() for ever. */
 static horon_status_t refuse_alone(const struct horon_mpi_wanted *wanted, struct horon_error *error)
 {
@@ -170,7 +178,7 @@ static horon_status_t refuse_alone(const struct horon_mpi_wanted *wanted, struct
                            "%.300s; the ranks that %s started begin MPI together or not at all: "
                            "name its library with HORON_MPI_LIBRARY, or leave mpi out of "
                            "HORON_BACKEND",
-                           why.text, wanted->launcher.name);
+                           why.text, name_of(&wanted->launcher));
 }
 
 /* Open MPI says its name whatever its ABI. */
@@ -205,7 +213,7 @@ static horon_status_t refuse_library(const struct horon_mpi_wanted *wanted,
     return horon_error_set(error, HORON_ERR_CONFIG,
                            "%s started %d ranks, but %s (%s)%s %s: start them with its own mpirun, "
                            "or %s",
-                           wanted->launcher.name ? wanted->launcher.name : "another launcher",
+                           wanted->launcher.name ? name_of(&wanted->launcher) : "another launcher",
                            wanted->size, library->file, library->family->name,
                            own ? ", which the program uses," : "", why,
                            own ? "have the program use the launcher's MPI"
@@ -234,7 +242,7 @@ static horon_status_t check_begin(const struct horon_mpi_wanted *wanted, struct 
     return horon_error_set(error, HORON_ERR_UNSUPPORTED,
                            "MPI is not begun in a process that %s started: start it with %s's "
                            "mpirun or horonrun --mpi, or call MPI_Init() before",
-                           wanted->launcher.name ? wanted->launcher.name : "nobody",
+                           wanted->launcher.name ? name_of(&wanted->launcher) : "nobody",
                            process.library->family->name);
 }
 
@@ -472,10 +480,11 @@ horon_status_t horon_mpi_find(const char *file, const struct horon_mpi_library *
         return status;
     process.library->mpi.initialized(&begun);
     if (!begun || horon_mpi_has_ended(process.library))
-        return horon_error_set(error, HORON_ERR_INVALID,
-                               "%s (%s) %s in this process, and has no communicators",
-                               process.library->file, process.library->family->name,
-                               begun ? "has ended" : "has not begun");
+        return horon_error_set(
+            error, HORON_ERR_INVALID, "%s (%s) %s in this process, and has no communicators: %s",
+            process.library->file, process.library->family->name,
+            begun ? "has ended" : "has not begun",
+            begun ? "make the context before MPI_Finalize()" : "call MPI_Init_thread() before");
     *library_out = process.library;
     return HORON_OK;
 }

@@ -148,12 +148,13 @@ def test_an_open_mpi_below_hydra_is_not_begun():
     failed, out, err, told = run(launchers.hydra, "never", 1, of=launchers.mpirun)
     assert len(failed) == out.count("sum 1 by native") == RANKS, told
     for _, text in failed:
-        assert " started 3 ranks, but " in text and "(Open MPI) is not its library: " in text, told
+        assert "MPICH's mpiexec or the like (PMI) started 3 ranks, but " in text, told
+        assert "(Open MPI) is not its library: " in text, told
     assert "Finalize" not in err and "given up" not in err, told
 
 
-def test_nothing_is_left_out_after_the_programs_own_end_of_mpi():
-    """Of an MPI that horon has begun."""
+def test_what_comes_after_the_programs_own_end_of_mpi_hears_what_to_do():
+    """Of an MPI that horon has begun: nothing says that its end is left out."""
     for launch, file in FILES.items():
         env = {**ENV, "HORON_MPI_LIBRARY": file}
         with launch(2, BESIDE_MPI, file, "jsfvzl", **env) as job:
@@ -161,8 +162,23 @@ def test_nothing_is_left_out_after_the_programs_own_end_of_mpi():
         job.assert_nothing_left()
         told = (launch.__name__, out, err)
         assert status == 0 and out.count("sum 2") == out.count("large failed: ") == 2, told
-        assert "MPI was ended by the program" in out, told
+        what = "MPI was ended by the program, and this context takes nothing more: call "
+        assert f"{what}MPI_Finalize() after horon_context_destroy(), or make" in out, told
         assert "left out" not in err, told
+
+
+def test_a_communicator_before_mpi_begins_or_after_it_ends_hears_what_to_do():
+    for launch, file in FILES.items():
+        for steps, what in (
+            (
+                "w",
+                "has not begun in this process, and has no communicators: call MPI_Init_thread()",
+            ),
+            ("tfw", "has ended in this process, and has no communicators: make the context before"),
+        ):
+            with launch(2, BESIDE_MPI, file, steps, **ENV) as job:
+                status, out, err = job.end()
+            assert status != 0 and what in err, (launch.__name__, steps, out, err)
 
 
 tap.run(dict(vars()))
