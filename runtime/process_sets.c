@@ -348,6 +348,27 @@ horon_status_t horon_process_set_add(horon_context_t *ctx, const int32_t *ranks,
     return horon_process_set_add_with(ctx, ranks, n, NULL, timeout_ms, id_out);
 }
 
+/* What all ranks say of a set that is to be removed: nothing of it is in flight. */
+#define ALL_SETTLED 1u
+
+/* Not all are settled. What a library makes of all ranks at once, a communicator, each of them
+ * waits for, and for ever, if one removes the set before: so those that all have begun are made. */
+static void part(struct meeting *meeting, struct horon_set *set)
+{
+    struct horon_sets *known = &meeting->ctx->sets.known;
+    struct horon_error error;
+    uint32_t newest;
+    const uint8_t lanes = set->team ? horon_context_team_part(set->team) : UINT8_MAX;
+    horon_error_clear(&error);
+    horon_proposal_parted(&meeting->proposal, known, lanes);
+    const horon_status_t status = meet(meeting, "horon.process_set.parted", -1, &newest, &error);
+    if (status == HORON_ERR_MEMORY && !meeting->met)
+        fail_job(meeting->ctx, &error);
+    if (status == HORON_OK && set->team)
+        horon_context_team_end_opening(set->team,
+                                       horon_proposals_said(meeting->answers, meeting->came_bytes));
+}
+
 static horon_status_t remove_set(struct horon_context *ctx, int32_t id, int64_t timeout_ms,
                                  struct horon_error *error)
 {
@@ -361,11 +382,15 @@ static horon_status_t remove_set(struct horon_context *ctx, int32_t id, int64_t 
         horon_error_set(&refusal, HORON_ERR_INVALID, "process set 0 is the job, and stays");
     else if (refusal.status == HORON_OK)
         horon_proposal_remove(&meeting.proposal, &ctx->sets.known, id,
-                              !set->team || horon_context_team_has_settled(set->team));
+                              !set->team || horon_context_team_has_settled(set->team) ? ALL_SETTLED
+                                                                                      : 0);
     const horon_status_t status = agree(&meeting, &refusal, timeout_ms, error);
-    if (status == HORON_OK && set->team &&
-        horon_proposals_all_settled(meeting.answers, meeting.came_bytes))
-        horon_context_team_settle(set->team);
+    if (status == HORON_OK) {
+        if (!(horon_proposals_said(meeting.answers, meeting.came_bytes) & ALL_SETTLED))
+            part(&meeting, set);
+        else if (set->team)
+            horon_context_team_settle(set->team);
+    }
     end(&meeting);
     if (status == HORON_OK)
         drop(ctx, set);

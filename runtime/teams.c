@@ -269,6 +269,25 @@ bool horon_context_team_has_settled(struct horon_context_team *team)
     return settled;
 }
 
+uint8_t horon_context_team_part(struct horon_context_team *team)
+{
+    struct horon_context *ctx = team->ctx;
+    horon_token_take(ctx);
+    const uint8_t lanes = horon_engine_part_team(ctx->engine, team->engine_team);
+    horon_token_release(ctx);
+    return lanes;
+}
+
+void horon_context_team_end_opening(struct horon_context_team *team, uint8_t lanes)
+{
+    struct horon_context *ctx = team->ctx;
+    const uint64_t deadline = horon_clock_deadline(horon_clock_ns(), ctx->config.peer_timeout_ms);
+    horon_token_take(ctx);
+    while (horon_team_opens(team->engine_team) & lanes && horon_clock_ns() < deadline)
+        horon_connect_turn(ctx, LOOK_NS);
+    horon_token_release(ctx);
+}
+
 void horon_context_team_settle(struct horon_context_team *team)
 {
     team->all_settled = true;

@@ -38,6 +38,12 @@ void horon_context_remove_team(struct horon_context_team *team);
 /** Has all ended that this rank has submitted to it? Its ranks tell each other when it is to be
  * removed. Thread: any. Blocks: as horon_token_take(). */
 bool horon_context_team_has_settled(struct horon_context_team *team);
+/** It is about to be removed, and not all have: nothing of it begins here any more.
+ * @return a bit for each lane in which this rank has begun to open a channel of a backend */
+uint8_t horon_context_team_part(struct horon_context_team *team);
+/** Where all ranks have, a library may wait in each for all others: so they end it. Drives.
+ * @param lanes  as all have said. Blocks: PEER_TIMEOUT at most. */
+void horon_context_team_end_opening(struct horon_context_team *team, uint8_t lanes);
 /** All ranks have said so, one after the other. What is submitted since, all have submitted that
  * began it, and each finds it when it removes the team. */
 void horon_context_team_settle(struct horon_context_team *team);

@@ -46,6 +46,15 @@ horon_status_t horon_route_init(struct horon_route *route,
     return status;
 }
 
+bool horon_route_has_opened(const struct horon_route *route)
+{
+    bool has = horon_route_opens(route);
+    for (size_t i = 0; i < route->terms.count; i++)
+        has = has || (route->channels[i] &&
+                      !(horon_route_backend_at(route, i)->caps & HORON_BACKEND_EVERYWHERE));
+    return has;
+}
+
 void horon_route_unsettle(struct horon_route *route)
 {
     for (size_t i = 0; i < route->terms.count; i++)

@@ -129,6 +129,14 @@ static inline void horon_route_settle(struct horon_route *route, bool waits)
         horon_route_let_settle(route);
 }
 
+/** Do ranks make or connect channels of a backend, for the next one? */
+static inline bool horon_route_opens(const struct horon_route *route)
+{
+    return route->step == HORON_ROUTE_OPENS || route->step == HORON_ROUTE_CONNECTS;
+}
+/** Has this rank told the others that it does, or have they done so? */
+bool horon_route_has_opened(const struct horon_route *route);
+
 /** Does the first that has not ended, or the next one, wait for @p rank? */
 bool horon_route_waits_for(struct horon_route *route, int rank);
 /** If what has begun were given up now, would its inputs be as they were, in place too? */

@@ -10,7 +10,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum proposal { PROPOSAL_ADD = 1, PROPOSAL_REMOVE, PROPOSAL_MADE, PROPOSAL_REFUSED };
+enum proposal {
+    PROPOSAL_ADD = 1,
+    PROPOSAL_REMOVE,
+    PROPOSAL_MADE,
+    PROPOSAL_PARTED,
+    PROPOSAL_REFUSED
+};
 
 /* ---- the table ------------------------------------------------------------------------------ */
 
@@ -149,7 +155,7 @@ horon_status_t horon_sets_check(const struct horon_sets *sets, int32_t *ranks, s
 
 /* ---- proposals ------------------------------------------------------------------------------ */
 
-/* Length and newest team. */
+/* Length, newest team, and what ranks may say differently. */
 #define HEAD_BYTES 9
 static_assert(HEAD_BYTES + 8 + HORON_ERROR_WIRE_BYTES_MAX <= HORON_REFUSAL_BYTES_MAX, "it fits");
 
@@ -160,12 +166,12 @@ size_t horon_proposal_bytes_max(int32_t job_size)
 }
 
 static void begin(struct horon_writer *out, const struct horon_sets *sets, enum proposal kind,
-                  bool settled)
+                  uint8_t said)
 {
     assert(out->used == 0);
     horon_write_u32(out, 0); /* the length, at the end */
     horon_write_u32(out, sets->newest_team);
-    horon_write_u8(out, settled);
+    horon_write_u8(out, said);
     horon_write_u8(out, (uint8_t)kind);
 }
 
@@ -182,7 +188,7 @@ void horon_proposal_add(struct horon_writer *out, const struct horon_sets *sets,
 {
     const size_t bytes = strlen(backends);
     assert(bytes < HORON_SETS_BACKENDS_BYTES);
-    begin(out, sets, PROPOSAL_ADD, true);
+    begin(out, sets, PROPOSAL_ADD, 0);
     horon_write_u8(out, (uint8_t)bytes);
     horon_write_bytes(out, backends, bytes);
     for (size_t i = 0; i < count; i++)
@@ -191,23 +197,29 @@ void horon_proposal_add(struct horon_writer *out, const struct horon_sets *sets,
 }
 
 void horon_proposal_remove(struct horon_writer *out, const struct horon_sets *sets, int32_t id,
-                           bool settled)
+                           uint8_t said)
 {
-    begin(out, sets, PROPOSAL_REMOVE, settled);
+    begin(out, sets, PROPOSAL_REMOVE, said);
     horon_write_u32(out, (uint32_t)id);
     end(out);
 }
 
 void horon_proposal_made(struct horon_writer *out, const struct horon_sets *sets)
 {
-    begin(out, sets, PROPOSAL_MADE, true);
+    begin(out, sets, PROPOSAL_MADE, 0);
+    end(out);
+}
+
+void horon_proposal_parted(struct horon_writer *out, const struct horon_sets *sets, uint8_t said)
+{
+    begin(out, sets, PROPOSAL_PARTED, said);
     end(out);
 }
 
 void horon_proposal_refuse(struct horon_writer *out, const struct horon_sets *sets,
                            const struct horon_error *why)
 {
-    begin(out, sets, PROPOSAL_REFUSED, true);
+    begin(out, sets, PROPOSAL_REFUSED, 0);
     horon_error_write(out, why);
     end(out);
 }
@@ -221,21 +233,21 @@ struct content {
 /* What they may have differently, of all of them. */
 struct said {
     uint32_t newest; /* team, the highest */
-    bool settled;    /* all are */
+    uint8_t bits;    /* that all say */
 };
 
 static struct content read_proposal(struct horon_reader *in, struct said *said)
 {
     struct content content = {0};
     const uint32_t bytes = horon_read_u32(in), team = horon_read_u32(in);
-    const bool settled = horon_read_u8(in);
+    const uint8_t bits = horon_read_u8(in);
     in->ok &= bytes > HEAD_BYTES;
     if (!in->ok)
         return content;
     content.byte_count = bytes - HEAD_BYTES;
     content.bytes = horon_read_view(in, content.byte_count);
     said->newest = team > said->newest ? team : said->newest;
-    said->settled = said->settled && settled;
+    said->bits &= bits;
     return content;
 }
 
@@ -247,6 +259,7 @@ static bool may_meet(uint8_t first, uint8_t other)
         [PROPOSAL_ADD] = 1u << PROPOSAL_ADD | 1u << PROPOSAL_REMOVE | 1u << PROPOSAL_REFUSED,
         [PROPOSAL_REMOVE] = 1u << PROPOSAL_ADD | 1u << PROPOSAL_REMOVE | 1u << PROPOSAL_REFUSED,
         [PROPOSAL_MADE] = 1u << PROPOSAL_MADE | 1u << PROPOSAL_REFUSED,
+        [PROPOSAL_PARTED] = 1u << PROPOSAL_PARTED,
         [PROPOSAL_REFUSED] = 1u << PROPOSAL_REFUSED /* which ends the meeting */};
     return first <= PROPOSAL_REFUSED && other <= PROPOSAL_REFUSED && legal[first] & 1u << other;
 }
@@ -308,16 +321,16 @@ static int32_t count_proposals(const void *bytes, size_t byte_count, struct said
 {
     struct horon_reader in = horon_reader_over(bytes, byte_count);
     int32_t count = 0;
-    *said_out = (struct said){.settled = true};
+    *said_out = (struct said){.bits = UINT8_MAX};
     for (; in.ok && !horon_reader_finished(&in); count++)
         (void)read_proposal(&in, said_out);
     return in.ok ? count : 0;
 }
 
-bool horon_proposals_all_settled(const void *bytes, size_t byte_count)
+uint8_t horon_proposals_said(const void *bytes, size_t byte_count)
 {
     struct said said;
-    return count_proposals(bytes, byte_count, &said) > 0 && said.settled;
+    return count_proposals(bytes, byte_count, &said) > 0 ? said.bits : 0;
 }
 
 /* Those that have joined propose nothing; which ones they are is not known here, nor, therefore,

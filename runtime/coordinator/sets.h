@@ -57,21 +57,23 @@ void horon_sets_remove(struct horon_sets *sets, struct horon_set *set);
 
 /* ---- proposals ------------------------------------------------------------------------------ */
 
-/** Bytes of the longest refusal: length, newest team, whether settled, kind, reason. */
+/** Bytes of the longest refusal: length, newest team, what ranks say differently, kind, reason. */
 #define HORON_REFUSAL_BYTES_MAX (17 + HORON_ERROR_WIRE_BYTES_MAX)
 /** Room for the names of a set's backends, or for what the option says of them. */
 #define HORON_SETS_BACKENDS_BYTES 64
 /** Bytes of the longest one. */
 size_t horon_proposal_bytes_max(int32_t job_size);
 /** To add a set of ranks that were checked, with the names of its backends, or "" if they are the
- * job's; to remove one; that the change is made here; that it
- * cannot be. */
+ * job's; to remove one; that the change is made here; that nothing of the set begins here any more;
+ * that it cannot be. */
 void horon_proposal_add(struct horon_writer *out, const struct horon_sets *sets,
                         const int32_t *ranks, size_t count, const char *backends);
-/** @param settled  nothing of the set is in flight here; ranks may differ */
+/** @param said  bits that ranks may say differently, as horon_proposals_said() has them */
 void horon_proposal_remove(struct horon_writer *out, const struct horon_sets *sets, int32_t id,
-                           bool settled);
+                           uint8_t said);
 void horon_proposal_made(struct horon_writer *out, const struct horon_sets *sets);
+/** @param said  likewise */
+void horon_proposal_parted(struct horon_writer *out, const struct horon_sets *sets, uint8_t said);
 void horon_proposal_refuse(struct horon_writer *out, const struct horon_sets *sets,
                            const struct horon_error *why);
 
@@ -86,8 +88,8 @@ void horon_proposal_refuse(struct horon_writer *out, const struct horon_sets *se
 horon_status_t horon_proposals_decide(const struct horon_sets *sets, const void *bytes,
                                       size_t byte_count, const char *const *rank_names,
                                       uint32_t *newest_out, struct horon_error *error);
-/** Of proposals that are all the same: do all say that nothing is in flight? */
-bool horon_proposals_all_settled(const void *bytes, size_t byte_count);
+/** Of proposals that are all the same: the bits that all ranks say. */
+uint8_t horon_proposals_said(const void *bytes, size_t byte_count);
 
 /**
  * Reads one set of a list as the option PROCESS_SETS has it: "0,2,4-7;1,3@mpi".

@@ -424,9 +424,13 @@ static horon_status_t begin(struct horon_engine_team *team, struct horon_lane *l
 {
     while (lane->next) {
         const struct horon_work *work = lane->next;
+        if (team->parts && !horon_route_opens(&lane->route))
+            return HORON_IN_PROGRESS;
         const horon_status_t status = horon_route_ready(&lane->route, work->op, moved_out, error);
         if (status != HORON_OK)
             return status;
+        if (team->parts)
+            return HORON_IN_PROGRESS;
         launch(team, lane, work);
         lane->next = work->next;
         *moved_out = true;
@@ -492,7 +496,7 @@ horon_status_t horon_team_run_ordered(struct horon_engine_team *team, struct hor
     horon_error_clear(&error);
     assert(!lane->head && lane->running == 0 && !request->name);
     check_ordered(team, request);
-    if (!lane->stuck)
+    if (!lane->stuck && !team->parts)
         status = horon_route_ready(&lane->route, work->op, &moved, &error);
     const bool begun = status == HORON_OK;
     if (begun) {

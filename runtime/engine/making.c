@@ -80,6 +80,24 @@ bool horon_engine_team_has_settled(struct horon_engine *engine, struct horon_eng
     return !team->oldest && !team->failed;
 }
 
+uint8_t horon_engine_part_team(struct horon_engine *engine, struct horon_engine_team *team)
+{
+    uint8_t lanes = 0;
+    HORON_ASSERT_OWNER(engine->options.owner);
+    team->parts = true;
+    for (int i = 0; i < HORON_LANE_COUNT; i++)
+        lanes |= (uint8_t)(horon_route_has_opened(&team->lanes[i].route) << i);
+    return lanes;
+}
+
+uint8_t horon_team_opens(const struct horon_engine_team *team)
+{
+    uint8_t lanes = 0;
+    for (int i = 0; i < HORON_LANE_COUNT && !team->failed; i++)
+        lanes |= (uint8_t)(horon_route_opens(&team->lanes[i].route) << i);
+    return lanes;
+}
+
 void horon_team_unsettle(struct horon_engine_team *team)
 {
     for (int i = 0; i < HORON_LANE_COUNT; i++)

@@ -51,6 +51,11 @@ void horon_engine_leave_team(struct horon_engine *engine, struct horon_engine_te
  * @param ended_out  operations: another number later, if anything has ended since */
 bool horon_engine_team_has_settled(struct horon_engine *engine, struct horon_engine_team *team,
                                    uint64_t *ended_out);
+/** From now on nothing begins that has not, but that channels which ranks open get connected.
+ * @return by lane, a bit: has this rank told the others that it opens one, or have they done so? */
+uint8_t horon_engine_part_team(struct horon_engine *engine, struct horon_engine_team *team);
+/** @return by lane, a bit: do ranks open a channel? */
+uint8_t horon_team_opens(const struct horon_engine_team *team);
 /** Before the team is left: not all ranks have settled. What they share for it stays with them. */
 void horon_team_unsettle(struct horon_engine_team *team);
 /** Leaves a team, if that is not done, and frees what it has; what is unsent is lost. Requests of

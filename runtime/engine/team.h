@@ -107,6 +107,7 @@ struct horon_engine_team {
     struct horon_request *oldest, *newest; /* all in flight */
     struct horon_team_join join;
     bool joining; /* a rank has joined, or this one is about to */
+    bool parts;   /* it is about to be removed: nothing begins any more */
     struct horon_team_messages messages;
     struct horon_request *kept[HORON_VERB_COUNT]; /* of run.c, by verb, or NULL; kept.c */
 

@@ -21,6 +21,7 @@ from results import MPI, VERIFY, check_results  # noqa: E402
 VERIFY_PIECES = os.environ.get("VERIFY_PIECES")
 IN_PLACE = os.environ.get("IN_PLACE")
 DROPPED = os.environ.get("DROPPED")
+REMOVED = os.environ.get("REMOVED")
 SUM_ONCE = os.environ.get("SUM_ONCE")
 SETS = os.environ.get("SETS")
 MIXED = os.environ.get("MIXED")
@@ -118,6 +119,16 @@ def test_what_a_joined_rank_drops_of_one_team_is_in_no_sum_of_another():
             status, out, err = job.end()
         job.assert_nothing_left()
         assert status == 0 and out.count(" is through") == 4, (out, err)
+
+
+def test_sets_that_are_removed_in_use_harm_no_others():
+    """What of them is in flight, or is being made, is in no later set's way. Ranks leave
+    MPI_Finalize() out then, for which the launchers would end the job."""
+    for launch, rounds in (launchers.mpirun, "100"), (launchers.hydra, "10"):
+        with launch(4, REMOVED, rounds, options=(launchers.RECOVERY[launch],), **MPI) as job:
+            _, out, err = job.end()
+        job.assert_nothing_left()
+        assert out.count(" is through") == 4, (out, err)
 
 
 def test_a_process_set_may_have_a_backend_of_its_own():

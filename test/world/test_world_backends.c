@@ -390,6 +390,18 @@ static void test_world_backends_that_wake_nobody_are_looked_at(void **state)
         world_release(requests[i]);
 }
 
+static struct world_team *make_pair(struct bed *bed, struct horon_request *requests[2])
+{
+    static const int map[2] = {0, 2};
+    start(bed, "DETERMINISTIC=0");
+    struct world_team *team = world_team_create(bed->world, 1, map, 2);
+    for (int member = 0; member < 2; member++) {
+        world_team_add(team, member);
+        requests[member] = submit_sum(bed, team, member, 0);
+    }
+    return team;
+}
+
 static bool has_settled(struct world_team *team, int member)
 {
     uint64_t ended;
@@ -397,20 +409,12 @@ static bool has_settled(struct world_team *team, int member)
     return horon_engine_team_has_settled(here->engine, here, &ended);
 }
 
-/* A rank may still be at an operation where another one removes the team: then what the ranks share
- * stays. */
+/* Where a rank removes the team, and another one may be at an operation: what they share stays. */
 static void test_world_backends_know_what_ranks_have_not_settled(void **state)
 {
-    static const int map[2] = {0, 2};
     struct bed *bed = *state;
     struct horon_request *requests[2], *late;
-    start(bed, "DETERMINISTIC=0");
-    struct world_team *team = world_team_create(bed->world, 1, map, 2);
-    for (int member = 0; member < 2; member++) {
-        world_team_add(team, member);
-        requests[member] = submit_sum(bed, team, member, 0);
-    }
-    assert_false(has_settled(team, 0));
+    struct world_team *team = make_pair(bed, requests);
     assert_true(world_turn_until(bed->world, requests, 2));
     late = submit_sum(bed, team, 1, 2);
     assert_true(has_settled(team, 0));
@@ -419,10 +423,33 @@ static void test_world_backends_know_what_ranks_have_not_settled(void **state)
     world_team_remove(team, 0);
     assert_int_equal(bed->fake.unsettled, 1); /* the lane that has one */
     world_team_remove(team, 1);
-    assert_int_equal(bed->fake.unsettled, 1);
     world_release(requests[0]);
     world_release(requests[1]);
     world_release(late);
+    world_team_destroy(team);
+}
+
+/* What ranks of a team that is about to be removed make together, they end; it carries nothing. */
+static void test_world_backends_are_connected_and_not_used_where_a_team_parts(void **state)
+{
+    struct bed *bed = *state;
+    struct horon_request *requests[2];
+    struct world_team *team = make_pair(bed, requests);
+    for (int turn = 0; turn < 1000 && !bed->fake.connecting; turn++)
+        horon_engine_progress(team->members[turn % 2]->engine);
+    for (int member = 0; member < 2; member++)
+        assert_int_equal(
+            horon_engine_part_team(team->members[member]->engine, team->members[member]),
+            1u << HORON_LANE_ORDERED);
+    for (int turn = 0; turn < 1000; turn++)
+        horon_engine_progress(team->members[turn % 2]->engine);
+    assert_int_equal(bed->fake.begun_most, 0);
+    for (int member = 0; member < 2; member++) {
+        assert_int_equal(horon_team_opens(team->members[member]), 0);
+        world_team_remove(team, member);
+        assert_int_equal(requests[member]->status, HORON_ERR_CLOSED);
+        world_release(requests[member]);
+    }
     world_team_destroy(team);
 }
 
@@ -562,6 +589,7 @@ int main(void)
         TEST(test_world_backends_that_connect_wait_for_no_rank_that_left),
         TEST(test_world_backends_that_wake_nobody_are_looked_at),
         TEST(test_world_backends_know_what_ranks_have_not_settled),
+        TEST(test_world_backends_are_connected_and_not_used_where_a_team_parts),
         TEST(test_world_backends_that_want_one_order_get_it_from_overlapping_teams),
         TEST(test_world_backends_keep_one_order_in_another_membership),
         TEST(test_world_backends_that_show_no_check_are_given_what_all_began),

@@ -128,7 +128,7 @@ static void propose(struct meeting *meeting, uint32_t newest, int what, const ch
         horon_proposal_add(&out, &meeting->sets, ranks, count,
                            meeting->backends ? meeting->backends : "");
     else if (what < 0)
-        horon_proposal_remove(&out, &meeting->sets, -what, true);
+        horon_proposal_remove(&out, &meeting->sets, -what, 1);
     else
         horon_proposal_made(&out, &meeting->sets);
     meeting->used += out.used;
@@ -161,8 +161,8 @@ static void test_sets_are_changed_if_all_propose_the_same(void **state)
     expect((int[]){0, 0, 0, 0, 0}, RANKS, HORON_OK, "");
 }
 
-/* Ranks may say differently whether the set is settled: if one is not, none is. */
-static void test_sets_are_settled_if_all_ranks_are(void **state)
+/* Ranks may say differently whether the set is settled, say: what one does not say, they do not. */
+static void test_sets_are_said_of_what_all_ranks_say(void **state)
 {
     struct horon_sets sets;
     uint8_t bytes[RANKS * 32];
@@ -174,14 +174,14 @@ static void test_sets_are_settled_if_all_ranks_are(void **state)
         uint32_t newest;
         for (int rank = 0; rank < RANKS; rank++) {
             struct horon_writer out = horon_writer_over(bytes + used, sizeof bytes - used);
-            horon_proposal_remove(&out, &sets, 3, rank != other);
+            horon_proposal_remove(&out, &sets, 3, rank == other ? 2 : 3);
             used += out.used;
         }
         assert_int_equal(horon_proposals_decide(&sets, bytes, used, names, &newest, &error),
                          HORON_OK);
-        assert_true(horon_proposals_all_settled(bytes, used) == (other == RANKS));
+        assert_int_equal(horon_proposals_said(bytes, used), other == RANKS ? 3 : 2);
     }
-    assert_false(horon_proposals_all_settled(bytes, 0));
+    assert_int_equal(horon_proposals_said(bytes, 0), 0);
     horon_sets_deinit(&sets);
 }
 
@@ -432,7 +432,7 @@ int main(void)
         cmocka_unit_test(test_sets_use_the_id_again_that_was_free_for_longest),
         cmocka_unit_test(test_sets_number_ranks_in_the_order_of_the_job),
         cmocka_unit_test(test_sets_that_cannot_be_are_refused),
-        cmocka_unit_test(test_sets_are_settled_if_all_ranks_are),
+        cmocka_unit_test(test_sets_are_said_of_what_all_ranks_say),
         cmocka_unit_test(test_sets_are_changed_if_all_propose_the_same),
         cmocka_unit_test(test_sets_have_an_end),
         cmocka_unit_test(test_sets_that_ranks_propose_differently_are_named),
