@@ -592,7 +592,7 @@ HORON_API horon_status_t horon_process_set_add_with(horon_context_t *ctx, const 
  * @param id of a set that horon_process_set_add() or the option PROCESS_SETS has made; 0 stays
  * @return OK | as horon_process_set_add()
  * Thread, Blocks: likewise; while a member on this host does not take what this rank has said to
- * it, PEER_TIMEOUT at most besides.
+ * it, or members open what carries an operation of the set, PEER_TIMEOUT at most besides.
  */
 HORON_API horon_status_t horon_process_set_remove(horon_context_t *ctx, int32_t id,
                                                   int64_t timeout_ms);
