@@ -25,7 +25,12 @@ HELD_MPI = {
     launchers.hydra: os.environ.get("HELD_MPICH"),
 }
 PACKAGES = {launchers.mpirun: "libopenmpi-dev", launchers.hydra: "libmpich-dev"}
-ENV = {"HORON_BACKEND": "mpi", "HORON_LOG_LEVEL": "warn", "HORON_STALL_WARN": "0"}
+ENV = {
+    "HORON_BACKEND": "mpi",
+    "HORON_LOG_LEVEL": "warn",
+    "HORON_STALL_WARN": "0",
+    "ASAN_OPTIONS": f"{os.environ.get('ASAN_OPTIONS', '')}:detect_leaks=0",  # MPI loses memory
+}
 RANKS = 3
 # Hydra ends all once a process that it started itself is killed, whatever its options say; and once
 # one has ended, MPI's thread on another one does not wait for its answer any more. So each waits
