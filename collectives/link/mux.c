@@ -360,8 +360,8 @@ void horon_mux_forget_channel(struct horon_mux *mux, uint32_t channel)
  * the way out is gone, what the peer sent before it went still counts, its last words above all:
  * the link is lost once a turn has found nothing more to read. Else it is read only if something is
  * said to be there: to find nothing costs a system call. What was lent is read in the turn after
- * the one that heard of it if anything is to go out: reading takes long, and what this rank lends
- * in turn goes before. */
+ * the one that heard of it: reading takes long, and what this rank lends in turn goes out before.
+ */
 static horon_status_t move_both_ways(struct horon_mux *mux, bool *moved_out,
                                      struct horon_error *lost)
 {
@@ -375,7 +375,7 @@ static horon_status_t move_both_ways(struct horon_mux *mux, bool *moved_out,
     if (broken->status || mux->link->ops->ready(mux->link))
         status = horon_mux_rx_progress(mux, &came, lost);
     mux->rx.read_max = 0; /* of this turn, even if it did not read */
-    if (!status && mux->rx.fetches.first && (lent || !horon_mux_tx_wants(mux)))
+    if (!status && lent)
         came |= horon_mux_rx_fetch(mux);
     if (came)
         *moved_out = true;
