@@ -3,6 +3,7 @@
 test/hosts/cases.c, of small whole numbers, which no order of a sum rounds; as horons speak with
 each other there, and as they speak with Gloo's own."""
 
+import os
 import pathlib
 import re
 import sys
@@ -14,6 +15,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "mpi")]
 from ranks import jobs, tap  # noqa: E402
 from results import VERIFY, expected  # noqa: E402
 
+IN_PLACE = os.environ.get("IN_PLACE")
 SIZES = 2, 3, 5
 REDOPS = "sum", "min", "max", "product", "bit_and", "bit_or", "bit_xor"
 # A bool is a byte to Gloo, which adds, compares and multiplies it as it is; the cases' have 2 and
@@ -52,6 +54,17 @@ def check(size, native):
         assert len(own) == len(lines), (size, native, rank, len(own), len(lines))
         differ |= {case_of(line) for line, one in zip(lines, own, strict=True) if line != one}
     assert DIFFERS <= differ <= MAY_DIFFER, (size, native, sorted(differ ^ DIFFERS))
+
+
+def test_rows_in_place_come_right():
+    """They are where they come to be, or at the end of the output, and all know those of all."""
+    program = tap.need(IN_PLACE, "in_place is not built")
+    for size in SIZES:
+        for native in "1", "0":
+            with tempfile.TemporaryDirectory(prefix="gloo") as folder:
+                env = {"HORON_GLOO_STORE": f"file:{folder}", "HORON_GLOO_NATIVE": native}
+                status, out, err = jobs.run("-np", str(size), program, "alone", env=env)
+            assert status == 0 and out.count(" is through") == size, (size, native, out, err)
 
 
 def test_all_cases_by_frames_of_horon():

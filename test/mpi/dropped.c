@@ -4,7 +4,7 @@
  * once: `dropped ROUNDS`. The others sum in both at a time, the job by MPI and the set by horon's
  * own links, which need other outputs on the last rank to drop.
  */
-#include <horon/horon.h>
+#include "mpi/must.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -14,14 +14,6 @@ enum { COUNT = 16384, MEMBERS_MAX = 8, TEAMS = 2 };
 
 static const float given[TEAMS] = {1, 1000};
 static char why[HORON_ERROR_TEXT_BYTES];
-
-static void must(horon_status_t status, const char *what, const char *text)
-{
-    if (status == HORON_OK)
-        return;
-    fprintf(stderr, "%s: %s (%s)\n", what, horon_status_text(status), text);
-    exit(1);
-}
 
 static void wait_for(horon_request_t *requests[TEAMS])
 {

@@ -5,7 +5,7 @@
  * once, in an order of its own; joins each of them, after as many sums more as its number there;
  * and removes them. In the end nothing is left of them: no file, no thread, no memory.
  */
-#include <horon/horon.h>
+#include "mpi/must.h"
 
 #include <dirent.h>
 #include <stdbool.h>
@@ -25,14 +25,6 @@ struct use {
     double average[3];
     horon_request_t *requests[REQUESTS];
 };
-
-static void must(horon_status_t status, const char *what, const char *text)
-{
-    if (status == HORON_OK)
-        return;
-    fprintf(stderr, "%s: %s (%s)\n", what, horon_status_text(status), text);
-    exit(1);
-}
 
 static void expect(bool right, const char *what, int set)
 {

@@ -4,7 +4,7 @@
  * it at once, when some of them are in flight on some ranks, and some make its communicator. Then
  * sets of some of the ranks reduce one after another, in peace, and are removed.
  */
-#include <horon/horon.h>
+#include "mpi/must.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -16,14 +16,6 @@ enum { SETS = 5, COUNT = 6, OPS = 8, PAUSE_NS = 400000 };
 static const int32_t members[SETS][3] = {{0, 1, 2}, {0, 2, 3}, {0, 2}, {1, 2}, {0, 1}};
 static const size_t sizes[SETS] = {3, 3, 2, 2, 2};
 static char why[HORON_ERROR_TEXT_BYTES];
-
-static void must(horon_status_t status, const char *what, const char *text)
-{
-    if (status == HORON_OK)
-        return;
-    fprintf(stderr, "%s: %s (%s)\n", what, horon_status_text(status), text);
-    exit(1);
-}
 
 /* To the set's first rank, of what tells sets, rounds and ranks apart. */
 static horon_request_t *reduce(horon_context_t *ctx, int32_t set, int number, int64_t *data)

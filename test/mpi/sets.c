@@ -5,7 +5,7 @@
  * all that it is in at once, begun in an order of its own where names allow it, and checks what
  * comes out; removes the sets; and then joins, each rank after as many sums more as its number.
  */
-#include <horon/horon.h>
+#include "mpi/must.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -17,14 +17,6 @@ enum { SETS = 3, MEMBERS = 3, COUNT = 1009, SMALL = 3 };
 static const int32_t members[SETS][MEMBERS] = {{0, 1, 2}, {1, 2, 3}, {0, 2, 3}};
 
 static char why[HORON_ERROR_TEXT_BYTES];
-
-static void must(horon_status_t status, const char *what, const char *text)
-{
-    if (status == HORON_OK)
-        return;
-    fprintf(stderr, "%s: %s (%s)\n", what, horon_status_text(status), text);
-    exit(1);
-}
 
 static horon_descriptor_t sum_of(int32_t set, float *data, uint64_t count, const char *name)
 {

@@ -58,7 +58,6 @@ def test_results_are_right_in_pieces_that_mpi_can_count():
 
 
 def test_rows_in_place_come_right():
-    """In processes of which MPI works on the operation's memory, or (they share it) not."""
     for launch in FILES:
         for size in 2, 3, 5:
             with launch(size, IN_PLACE, **MPI) as job:
