@@ -79,18 +79,22 @@ static horon_status_t grant(struct horon_gloo_pair *pair, struct horon_gloo_mess
                           message->bytes);
 }
 
-/* Eager bytes have left the window. */
+/* Eager bytes have left the window, or are about to.
+ * @return OK | ERR_MEMORY, nothing was taken back */
 static horon_status_t take_back(struct horon_gloo_pair *pair, size_t bytes)
 {
-    pair->to_take += bytes;
-    if (pair->to_take < TAKEN_BYTES)
-        return HORON_OK;
-    const horon_status_t status = horon_gloo_say(pair, HORON_GLOO_TAKEN, 0, pair->to_take);
-    pair->to_take = 0;
-    return status;
+    size_t to_take = pair->to_take + bytes;
+    if (to_take >= TAKEN_BYTES) {
+        const horon_status_t status = horon_gloo_say(pair, HORON_GLOO_TAKEN, 0, to_take);
+        if (status != HORON_OK)
+            return status;
+        to_take = 0;
+    }
+    pair->to_take = to_take;
+    return HORON_OK;
 }
 
-static horon_status_t free_early(struct horon_gloo_pair *pair, struct horon_gloo_early *early)
+static void free_early(struct horon_gloo_pair *pair, struct horon_gloo_early *early)
 {
     struct horon_gloo_early **at = &pair->early;
     while (*at != early)
@@ -99,19 +103,14 @@ static horon_status_t free_early(struct horon_gloo_pair *pair, struct horon_gloo
     if (!*at)
         pair->early_last = at;
     pair->early_bytes -= early->bytes;
-    const size_t bytes = early->bytes;
     horon_free(early);
-    return take_back(pair, bytes);
 }
 
-static horon_status_t hand_over(struct horon_gloo_pair *pair, struct horon_gloo_early *early,
-                                struct horon_gloo_message *message)
+static void hand_over(struct horon_gloo_early *early, struct horon_gloo_message *message)
 {
     if (early->bytes && early->bytes <= message->bytes)
         memcpy(message->data, early->data, early->bytes);
-    message->got = early->bytes;
     message->done = true;
-    return free_early(pair, early);
 }
 
 static struct horon_gloo_early *first_early(const struct horon_gloo_pair *pair, uint64_t slot)
@@ -137,9 +136,9 @@ static bool may_be_horon(const struct horon_gloo_pair *pair)
 }
 
 /* It comes just now: the rest goes where it belongs. */
-static horon_status_t take_over(struct horon_gloo_pair *pair, struct horon_gloo_message *message)
+static void take_over(struct horon_gloo_pair *pair, struct horon_gloo_message *message)
 {
-    struct horon_gloo_early *early = pair->into_early;
+    const struct horon_gloo_early *early = pair->into_early;
     const size_t filled = early->bytes - pair->payload_left;
     const bool fits = early->bytes <= message->bytes;
     if (filled && fits)
@@ -147,8 +146,23 @@ static horon_status_t take_over(struct horon_gloo_pair *pair, struct horon_gloo_
     pair->payload = fits ? (uint8_t *)message->data + filled : NULL;
     pair->into = message;
     pair->into_early = NULL;
+}
+
+/* Where it cannot be told that the window has room again, the message is the caller's still, and
+ * what came early waits for the next one. */
+static horon_status_t take_early(struct horon_gloo_pair *pair, struct horon_gloo_early *early,
+                                 struct horon_gloo_message *message)
+{
+    const horon_status_t status = take_back(pair, early->bytes);
+    if (status != HORON_OK)
+        return status;
+    if (early == pair->into_early)
+        take_over(pair, message);
+    else
+        hand_over(early, message);
     message->got = early->bytes;
-    return free_early(pair, early);
+    free_early(pair, early);
+    return HORON_OK;
 }
 
 horon_status_t horon_gloo_pair_recv(struct horon_gloo_pair *pair,
@@ -158,8 +172,7 @@ horon_status_t horon_gloo_pair_recv(struct horon_gloo_pair *pair,
     message->done = message->credited = message->matched = message->horons = false;
     message->got = 0;
     if (early)
-        return early == pair->into_early ? take_over(pair, message)
-                                         : hand_over(pair, early, message);
+        return take_early(pair, early, message);
     struct horon_gloo_note *note = first_unmatched(pair, message->slot);
     horon_status_t status = HORON_OK;
     if (note || !may_be_horon(pair)) /* else it asks, comes by itself, or is announced */
