@@ -204,24 +204,20 @@ static uint64_t rows_to(const struct horon_gloo_channel *channel, int rank)
     return gives(channel, channel->team->rank, rank) ? channel->op->ahead[same ? 0 : rank] : 0;
 }
 
-/* One behind another where each gets its own; all the same where all get all. */
+/* One behind another. What all get is no exchange: of a gather root alone gets something. */
 static void place_gifts(struct horon_gloo_channel *channel)
 {
-    const bool same = row_of(channel)->ahead == HORON_AHEAD_ROWS;
+    assert(!gathers_for_all(channel));
     channel->give_at[0] = 0;
-    for (int rank = 0; rank < channel->team->size; rank++) {
-        const uint64_t bytes = rows_to(channel, rank) * row_bytes(channel);
-        channel->give_at[rank + 1] = bytes + (same ? 0 : channel->give_at[rank]);
-        if (same)
-            channel->give_at[rank] = 0;
-    }
+    for (int rank = 0; rank < channel->team->size; rank++)
+        channel->give_at[rank + 1] =
+            channel->give_at[rank] + rows_to(channel, rank) * row_bytes(channel);
 }
 
-/* A rank that gives the same to all has one receiver, root: between its marks lies the whole. */
+/* What all get has no marks. */
 static const uint8_t *gift_to(const struct horon_gloo_channel *channel, int rank)
 {
-    const bool same = row_of(channel)->ahead == HORON_AHEAD_ROWS;
-    return piece(channel->op->parts[0].src, same ? 0 : channel->give_at[rank]);
+    return piece(channel->op->parts[0].src, gathers_for_all(channel) ? 0 : channel->give_at[rank]);
 }
 
 /* @return OK, `rows` and take_at say what comes | IN_PROGRESS */
@@ -362,6 +358,8 @@ static horon_status_t begin_step(struct horon_gloo_channel *channel, struct horo
         flight->recv.bytes = (size_t)step->take_bytes;
         status = horon_gloo_pair_recv(channel->context->mesh.pairs[step->from], &flight->recv);
     }
+    if (step->sends_input && step->to >= 0)
+        assert(channel->flights[step->to].send.bytes == step->send_bytes);
     if (!step->sends_input) {
         flight->send = (struct horon_gloo_message){.slot = channel->slot, .done = step->to < 0};
         if (step->to >= 0 && status == HORON_OK) {
