@@ -182,6 +182,15 @@ def test_a_rank_that_dies_in_an_allreduce():
         assert_ends(kinds, script, 1, kill=1, line=2)
 
 
+def test_a_rank_that_dies_in_a_barrier():
+    """In one of many, or before it comes to the one in which the others wait."""
+    script = ["allreduce f32 sum 1009", f"{OVER_AND_OVER} barrier"]
+    for kinds in ["horon", "gloo"], ["horon", "gloo", "horon"], ["horon", "horon", "horon"]:
+        for dies in 0, 1:
+            assert_ends(kinds, script, dies, kill=dies, line=2, like="gloo")
+            assert_ends(kinds, ["barrier", f"die - - 0 {dies}", "barrier"], dies, like="gloo")
+
+
 def test_a_rank_that_dies_in_a_message():
     """Of 64 MiB, which has its credit: the rank that sends it, or the one that receives it. It may
     have come whole on a busy machine; another one, of which the other end never hears, has not."""
@@ -196,6 +205,7 @@ def test_a_rank_that_dies_in_a_message():
                 assert_ends(kinds, steps, dies, like=like)
 
 
+OVER_AND_OVER = "x1000000000"  # none gets to the end
 LARGE = {
     "broadcast": "broadcast f32 - 4000037 0",
     "allgather": "allgather f32 - 1000003",
@@ -214,8 +224,8 @@ def test_a_rank_that_dies_beside_torch():
     root of the verbs that have one or another rank."""
     two, three = ("horon", "torch"), ("torch", "horon", "torch")
     jobs_of_all = (two, 1), (two[::-1], 1), (three, 0), (three, 1), (("horon", "torch", "horon"), 1)
-    for verb, step in LARGE.items():
-        script = ["allreduce f32 sum 1009", f"x100000 {step}"]
+    for verb, step in {**LARGE, "barrier": "barrier"}.items():
+        script = ["allreduce f32 sum 1009", f"{OVER_AND_OVER} {step}"]
         for kinds, dies in jobs_of_all:
             assert_ends(list(kinds), script, dies, kill=dies, line=2)
         if verb in ("allreduce", "alltoall"):
