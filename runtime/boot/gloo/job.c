@@ -199,6 +199,8 @@ static horon_status_t find_place(struct horon_identity *id, int rank, int size,
                                "Gloo's ranks this is HORON_RANK and HORON_SIZE say");
     const horon_status_t status = horon_identity_ask(id, rank, size, config->gloo_store,
                                                      config->start_timeout_ms, getenv, error);
+    if (status != HORON_OK)
+        horon_boot_name_limit(error);
     if (status != HORON_OK || !id->assumed)
         return status;
     return horon_error_set(error, HORON_ERR_CONFIG,

@@ -359,6 +359,9 @@ horon_status_t horon_space_pmix_size(struct horon_space *space, int *size_out,
         return status;
     const bool is_held = pmix_get(space, space->rank, HELD, value, &ignored) == HORON_OK;
     status = ask(space, PMIX_RANK_WILDCARD, PMIX_JOB_SIZE, true, value, error);
+    if (status == HORON_ERR_TIMEOUT)
+        horon_error_set(error, status, "the launcher does not answer (PMIx), asked for %s: %s",
+                        size.what, size.other);
     if (status == HORON_AGAIN)
         snprintf(value, sizeof value, "nothing");
     if ((status == HORON_OK || status == HORON_AGAIN) &&

@@ -80,6 +80,8 @@ int PMIx_Get_nb(const struct pmix_proc *proc, const char *key, const struct pmix
         fake_pmix.silent--;
         return PMIX_SUCCESS;
     }
+    if (fake_pmix.withheld && strcmp(key, fake_pmix.withheld) == 0)
+        return PMIX_SUCCESS;
     if (is_size(proc, key)) {
         value = (struct pmix_value){.type = PMIX_UINT32, .data.uint32 = fake_pmix.size};
         got(PMIX_SUCCESS, &value, arg);

@@ -45,11 +45,12 @@ typedef void (*pmix_got_fn)(int status, struct pmix_value *value, void *arg);
 struct fake_pmix {
     int init_code; /* what PMIx_Init() is to return */
     uint32_t rank;
-    uint32_t size; /* of the job; 0: it is not told */
-    int users;     /* begun, and not ended */
-    int silent;    /* so many questions are not answered, but kept; the last one is below */
-    int asked;     /* questions that the launcher would have got */
-    int comes;     /* rank 0's "horon" is there from this one on; 0: never */
+    uint32_t size;        /* of the job; 0: it is not told */
+    int users;            /* begun, and not ended */
+    int silent;           /* so many questions are not answered, but kept; the last one is below */
+    const char *withheld; /* a key of which no question is answered, either; or NULL */
+    int asked;            /* questions that the launcher would have got */
+    int comes;            /* rank 0's "horon" is there from this one on; 0: never */
     const char *invitation;
     struct {
         char key[64], value[1024];

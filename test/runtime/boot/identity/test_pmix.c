@@ -4,6 +4,7 @@
  * name; real jobs are in test/tools.
  */
 #undef NDEBUG
+#include "boot/gloo/job.h"
 #include "boot/identity/meeting.h"
 #include "clock.h"
 #include "environments.h"
@@ -182,12 +183,13 @@ static void test_pmix_is_asked_for_a_size_that_no_variable_says(void **state)
     }
 }
 
-static horon_status_t find_place(struct horon_identity *id, struct horon_error *error)
+static horon_status_t find_place(struct horon_identity *id, int64_t limit_ms,
+                                 struct horon_error *error)
 {
     static const char *const variables[] = {"PMIX_RANK=1", "PMIX_NAMESPACE=space", NULL};
     *error = (struct horon_error){0};
     environment = variables;
-    return horon_identity_ask(id, -1, -1, "file:/x", 10000, find, error);
+    return horon_identity_ask(id, -1, -1, "file:/x", limit_ms, find, error);
 }
 
 /* As under prterun: by PMIx alone, as often as the process joins. */
@@ -198,7 +200,7 @@ static void test_pmix_tells_the_size_that_no_variable_does(void **state)
     (void)state;
     fake_pmix = (struct fake_pmix){.rank = 1, .size = 3};
     for (int i = 0; i < 3; i++) {
-        assert_int_equal(find_place(&id, &error), HORON_OK);
+        assert_int_equal(find_place(&id, 10000, &error), HORON_OK);
         assert_int_equal(id.rank, 1);
         assert_int_equal(id.size, 3);
         assert_string_equal(id.origin, "rank 1 from PMIX_RANK, 3 ranks from PMIx");
@@ -225,12 +227,49 @@ static void test_pmix_that_does_not_tell_the_size_says_what_to_set(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         fake_pmix = cases[i].fake;
-        assert_int_equal(find_place(&id, &error), cases[i].status);
+        assert_int_equal(find_place(&id, 10000, &error), cases[i].status);
         const char *why = strstr(error.text, cases[i].why);
         assert_non_null(why);
         assert_non_null(strstr(why, ": give PMIX_SIZE to all ranks, as prterun does with -x"));
         assert_int_equal(fake_pmix.users, cases[i].users);
     }
+}
+
+/* The last question, which the library has kept. */
+static void give_up_question(void)
+{
+    fake_pmix.got(PMIX_NOT_FOUND, NULL, fake_pmix.arg);
+}
+
+static void test_pmix_that_withholds_the_size_says_what_to_set(void **state)
+{
+    struct horon_identity id;
+    struct horon_error error;
+    (void)state;
+    fake_pmix = (struct fake_pmix){.rank = 1, .withheld = "pmix.job.size"};
+    assert_int_equal(find_place(&id, 0, &error), HORON_ERR_TIMEOUT);
+    assert_non_null(strstr(error.text, "the launcher does not answer (PMIx)"));
+    assert_non_null(strstr(error.text, ": give PMIX_SIZE to all ranks, as prterun does with -x"));
+    give_up_question();
+}
+
+/* Among Gloo's ranks, too, where it is asked before the rank joins a job. */
+static void test_pmix_that_withholds_the_size_from_gloos_ranks_names_the_limit(void **state)
+{
+    struct horon_boot boot;
+    const struct horon_config config = {.gloo_store = "file:/x"};
+    const struct horon_boot_caller caller = {0};
+    struct horon_log log = {0};
+    struct horon_error error = {0};
+    (void)state;
+    fake_pmix = (struct fake_pmix){.rank = 1, .withheld = "pmix.job.size"};
+    clearenv();
+    setenv("PMIX_RANK", "1", 1);
+    setenv("PMIX_NAMESPACE", "space", 1);
+    assert_int_equal(horon_gloo_boot(&boot, -1, -1, &config, &caller, &log, &error),
+                     HORON_ERR_TIMEOUT);
+    assert_non_null(strstr(error.text, "; HORON_START_TIMEOUT is how long joining may take"));
+    give_up_question();
 }
 
 int main(void)
@@ -242,6 +281,8 @@ int main(void)
         cmocka_unit_test(test_pmix_is_asked_for_a_size_that_no_variable_says),
         cmocka_unit_test(test_pmix_tells_the_size_that_no_variable_does),
         cmocka_unit_test(test_pmix_that_does_not_tell_the_size_says_what_to_set),
+        cmocka_unit_test(test_pmix_that_withholds_the_size_says_what_to_set),
+        cmocka_unit_test(test_pmix_that_withholds_the_size_from_gloos_ranks_names_the_limit),
         cmocka_unit_test(test_pmix_is_ended_where_a_meeting_failed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
