@@ -203,6 +203,8 @@ static void test_options_slips_are_named(void **state)
         {"--color blue", "--color blue: want"},
         {"--job-key abc", "horonrun sets HORON_JOB_KEY itself"},
         {"-x =3", "-x =3: want"},
+        {"--mpi-args=-x\t'a", "--mpi-args: a quote in it does not end: -x\t'a"},
+        {"--mpi-args 'a\"", "--mpi-args: a quote in it does not end"},
         {"-x HORON_JOB_KEY=" SECRET, "-x HORON_JOB_KEY=...: horonrun sets it"},
         {"-x HORON_JOB_KEY_FILE=" SECRET, "; a key of your own is the job's if"},
         {"--export HORON_STORE=x",

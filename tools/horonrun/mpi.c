@@ -16,6 +16,7 @@
 #include "environment.h"
 #include "launch.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -202,43 +203,17 @@ static void add_names(struct words *words, const struct horonrun_mpi *mpi, char 
     horonrun_bytes_deinit(&list);
 }
 
-/* One word at @p *text, which is moved on, quotes taken off.
- * @param word with room for all of the text @return false: there is no other */
-static bool take_word(const char **text, char *word, bool *open_out)
-{
-    size_t used = 0;
-    char quote = 0;
-    const char *at = *text + strspn(*text, " \t\n");
-    if (!*at)
-        return false;
-    for (; *at && (quote || !strchr(" \t\n", *at)); at++) {
-        if (*at == quote)
-            quote = 0;
-        else if (!quote && (*at == '\'' || *at == '"'))
-            quote = *at;
-        else
-            word[used++] = *at;
-    }
-    word[used] = 0;
-    *open_out = quote != 0;
-    *text = at;
-    return true;
-}
-
-static horon_status_t add_users(struct words *words, const struct horonrun_mpi *mpi,
-                                struct horon_error *error)
+static void add_users(struct words *words, const struct horonrun_mpi *mpi)
 {
     const char *text = mpi->asked->mpi_args ? mpi->asked->mpi_args : "";
     char *word = horon_alloc(strlen(text) + 1); /* a list of hosts may be long */
     bool is_open = false;
     words->ok = words->ok && word;
-    while (word && !is_open && take_word(&text, word, &is_open))
+    while (word && horonrun_options_take_word(&text, word, &is_open)) {
+        assert(!is_open); /* it was read so */
         add(words, word);
+    }
     horon_free(word);
-    return is_open ? horon_error_set(error, HORON_ERR_CONFIG,
-                                     "--mpi-args: a quote in it does not end: %.200s",
-                                     mpi->asked->mpi_args)
-                   : HORON_OK;
 }
 
 static void add_open_mpi(struct words *words, const struct horonrun_mpi *mpi)
@@ -331,9 +306,7 @@ horon_status_t horonrun_mpi_command(const struct horonrun_mpi *mpi, char ***envi
     else
         add_open_mpi(&words, mpi);
     add_names(&words, mpi, remote);
-    const horon_status_t status = add_users(&words, mpi, error);
-    if (status != HORON_OK)
-        return status;
+    add_users(&words, mpi);
     add(&words, horonrun_launch_remote_path(mpi->asked, own));
     add(&words, HORONRUN_MPI_RANK);
     if (mpi->asked->keep_survivors || says(mpi, "-disable-auto-cleanup"))

@@ -48,7 +48,7 @@ horon_status_t horonrun_mpi_prepare(struct horonrun_mpi *mpi,
  *        told by variables only is added
  * @param remote          that for other hosts, whose names go along
  * @param command_out     NULL-ended; free with horonrun_strings_free()
- * @return OK | ERR_MEMORY | ERR_CONFIG, --mpi-args has a quote that does not end
+ * @return OK | ERR_MEMORY
  */
 horon_status_t horonrun_mpi_command(const struct horonrun_mpi *mpi, char ***environment_io,
                                     char *const *remote, char ***command_out,

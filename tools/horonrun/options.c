@@ -22,6 +22,7 @@
 enum kind {
     KIND_FLAG,   /* bool */
     KIND_TEXT,   /* const char * */
+    KIND_WORDS,  /* likewise, of words as a shell's */
     KIND_NP,     /* ranks to start */
     KIND_GRACE,  /* long ms from seconds */
     KIND_WAIT,   /* int, whole seconds */
@@ -79,7 +80,7 @@ static const struct own_option own_options[] = {
      "Start the ranks by mpirun, of Open MPI or of MPICH; horonrun must be on all hosts."},
     {"--mpirun", KIND_TEXT, AT(mpirun), "PROGRAM",
      "With --mpi: this one, not the first mpirun, mpiexec or mpiexec.hydra of PATH."},
-    {"--mpi-args", KIND_TEXT, AT(mpi_args), "OPTIONS",
+    {"--mpi-args", KIND_WORDS, AT(mpi_args), "OPTIONS",
      "With --mpi: further options of mpirun, as in --mpi-args=\"--map-by node\"."},
     {"--verbose", KIND_FLAG, AT(verbose), NULL, "Tell what is being done."},
     {"--check-build -cb", KIND_FLAG, AT(check_build), NULL,
@@ -250,6 +251,39 @@ static horon_status_t add_export(struct horonrun_options *options, struct word *
     return list_add(&options->exports, "%s", value) ? HORON_OK : no_memory(word);
 }
 
+bool horonrun_options_take_word(const char **text, char *word, bool *open_out)
+{
+    size_t used = 0;
+    char quote = 0;
+    const char *at = *text + strspn(*text, " \t\n");
+    if (!*at)
+        return false;
+    for (; *at && (quote || !strchr(" \t\n", *at)); at++) {
+        if (*at == quote)
+            quote = 0;
+        else if (!quote && (*at == '\'' || *at == '"'))
+            quote = *at;
+        else if (word)
+            word[used++] = *at;
+    }
+    if (word)
+        word[used] = 0;
+    *open_out = quote != 0;
+    *text = at;
+    return true;
+}
+
+static horon_status_t check_quotes(struct word *word, const char *value)
+{
+    const char *rest = value;
+    bool is_open = false;
+    while (horonrun_options_take_word(&rest, NULL, &is_open) && !is_open)
+        ;
+    return is_open ? horon_error_set(word->error, HORON_ERR_CONFIG,
+                                     "%s: a quote in it does not end: %.200s", word->name, value)
+                   : HORON_OK;
+}
+
 static horon_status_t set_own(struct horonrun_options *options, const struct own_option *option,
                               struct word *word)
 {
@@ -270,6 +304,9 @@ static horon_status_t set_own(struct horonrun_options *options, const struct own
     case KIND_TEXT:
         *(const char **)field = value;
         break;
+    case KIND_WORDS:
+        *(const char **)field = value;
+        return check_quotes(word, value);
     case KIND_NP:
         if (!horon_number_parse(value, 1, HORON_BOOT_SIZE_MAX, &number)) {
             char wanted[64];

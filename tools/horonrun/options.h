@@ -36,6 +36,15 @@ struct horonrun_options {
 horon_status_t horonrun_options_parse(struct horonrun_options *options, char **argv,
                                       struct horon_error *error);
 
+/**
+ * Of an option that has words as a shell's, such as mpi_args: one at @p *text, which is moved on,
+ * quotes taken off.
+ * @param word      with room for all of the text; NULL: it is not wanted
+ * @param open_out  a quote does not end: options were not parsed well
+ * @return false: there is no other
+ */
+bool horonrun_options_take_word(const char **text, char *word, bool *open_out);
+
 /** Prints --help. */
 void horonrun_options_help(FILE *to);
 
