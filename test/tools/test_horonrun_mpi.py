@@ -415,6 +415,7 @@ def test_mpi_options_without_a_meaning_are_refused_by_name():
         (OPEN_MPI, ["--keep-survivors"], "--keep-survivors means nothing"),
         (OPEN_MPI, ["-H", "me@a:2"], "host me@a: with --mpi only a name"),
         (OPEN_MPI, ["-H", "[::1]:2"], "host ::1: with --mpi only a name"),
+        (OPEN_MPI, ["-H", "localhost:1,127.0.0.1:1"], "localhost and 127.0.0.1 are both this"),
         (OPEN_MPI, ["-H", "a:1"], "-np 2 is more than the 1 slot"),
         (OPEN_MPI, ["--mpi-args", "-x 'a"], "--mpi-args: a quote in it does not end"),
         (HYDRA, ["--prefix-output-with-timestamp"], "--prefix-output-with-timestamp means"),

@@ -69,7 +69,8 @@ static horon_status_t find_hosts(const struct horonrun_options *options,
     return status;
 }
 
-/* One agent a host: names that all mean this machine cannot each have one. */
+/* One agent a host: names that all mean this machine cannot each have one. And of MPI's launchers
+ * Open MPI's takes them for one host, hydra for as many. */
 static horon_status_t check_local(const struct horonrun_hosts *hosts, const char **local_out,
                                   struct horon_error *error)
 {
@@ -237,7 +238,7 @@ static int prepare_and_run(const struct horonrun_options *options, char **argv)
         status = horon_error_set(&error, HORON_ERR_CONFIG,
                                  "--mpirun means nothing without --mpi: horonrun starts the ranks "
                                  "itself");
-    if (status == HORON_OK && !options->mpi)
+    if (status == HORON_OK)
         status = check_local(&hosts, &local, &error);
     if (status == HORON_OK) {
         warn_of_unknown_variables();
