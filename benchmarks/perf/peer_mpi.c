@@ -386,7 +386,8 @@ static int started_apart(const struct mpi_peer *peer, char *why)
         const char *variable, *launcher, *remedy;
     } rows[] = {{"HORON_SIZE", "horonrun", "start it with mpirun"},
                 {"OMPI_COMM_WORLD_SIZE", "Open MPI", "name its library with --mpi-library"},
-                {"PMI_SIZE", "PMI", "name the launcher's library with --mpi-library"}};
+                {"PMI_SIZE", "MPICH's mpiexec or the like (PMI)",
+                 "name the launcher's library with --mpi-library"}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const char *const text = getenv(rows[i].variable);
         const long size = text != NULL ? strtol(text, NULL, 10) : 1;

@@ -253,15 +253,19 @@ def test_perf_mpi_peer_under_horonrun_is_refused():
 
 
 def test_perf_mpi_peer_under_another_mpis_launcher_is_refused():
-    others = (launchers.mpirun, "libmpich.so.12"), (launchers.hydra, "libmpi.so.40")
-    for launch, library in others:
+    others = (
+        (launchers.mpirun, "libmpich.so.12", "Open MPI"),
+        (launchers.hydra, "libmpi.so.40", "MPICH's mpiexec or the like (PMI)"),
+    )
+    for launch, library, started_by in others:
         words = [PERF, "allreduce", "--peer", "mpi", "--mpi-library", library, *QUICK]
         with launch(2, *words, ASAN_OPTIONS="detect_leaks=0") as job:
             status, out, err = job.end()
         if "no MPI library" in err:
             raise tap.Skip(f"{library} is not installed")
         assert status != 0, (out, err)
-        assert re.search("MPI sees one rank, .* started 2: name .* with --mpi-library", err), err
+        told = rf"MPI sees one rank, {re.escape(started_by)} started 2: name .* with --mpi-library"
+        assert re.search(told, err), err
         assert "in-place" not in out, out
 
 
