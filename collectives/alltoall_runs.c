@@ -148,7 +148,11 @@ horon_status_t horon_alltoall_begin_runs(struct horon_channel *channel, struct h
         if (status == HORON_OK && horon_alltoall_gives(channel, self, peer->rank))
             status = announce(channel, peer, error);
     }
-    return status == HORON_OK ? give(channel, 0, false, error) : status;
+    if (status == HORON_OK)
+        status = give(channel, 0, false, error);
+    for (int i = 0; i < state->peer_count; i++) /* a word and its run, in one system call */
+        horon_mux_push(channel->team->mux_of[state->peers[i].rank]);
+    return status;
 }
 
 static uint64_t rounds_of(const struct horon_channel *channel, uint64_t count)

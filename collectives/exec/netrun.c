@@ -136,6 +136,17 @@ static horon_status_t post_recvs(struct horon_netrun *run, struct horon_error *e
     return status;
 }
 
+/* What is short goes out in the order of the plan, before this rank looks at anything else: in a
+ * broadcast to the largest part of the tree first. What is long is left to turns. */
+static void push_moves(const struct horon_netrun *run, const struct horon_netrun_stage *slot)
+{
+    for (uint32_t i = 0; i < slot->move_count; i++) {
+        struct horon_mux *mux = run->args.mux_of[run->args.ranks[slot->moves[i].peer]];
+        if (slot->moves[i].is_send && slot->transfers[i].bytes <= horon_mux_eager_bytes(mux))
+            horon_mux_push(mux);
+    }
+}
+
 static bool only_sends(const struct horon_netrun_stage *slot)
 {
     bool only = slot->combine_count == 0;
@@ -152,7 +163,9 @@ static horon_status_t post_sends(struct horon_netrun *run, struct horon_error *e
     horon_status_t status = HORON_OK;
     while (!status && run->sends_posted < run->recvs_posted &&
            run->sends_posted <= run->stage + ahead) {
-        status = post_moves(run, &run->slots[run->sends_posted & 1], true, error);
+        struct horon_netrun_stage *slot = &run->slots[run->sends_posted & 1];
+        status = post_moves(run, slot, true, error);
+        push_moves(run, slot);
         run->sends_posted++;
     }
     return status;

@@ -418,6 +418,17 @@ horon_status_t horon_mux_progress(struct horon_mux *mux, bool *moved_out, struct
     return failure->status;
 }
 
+void horon_mux_push(struct horon_mux *mux)
+{
+    bool moved = false;
+    if (!mux)
+        return;
+    HORON_ASSERT_OWNER(mux->options.owner);
+    struct horon_error *broken = &mux->tx.broken;
+    if (!mux->failure.status && !broken->status && !mux->tx.full && horon_mux_tx_wants(mux))
+        broken->status = horon_mux_tx_progress(mux, &moved, broken);
+}
+
 static void lose_peer(struct horon_mux *mux, const char *what, horon_cause_t cause)
 {
     if (mux->tx.broken.status)

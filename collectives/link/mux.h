@@ -147,11 +147,9 @@ horon_status_t horon_mux_transfer_error(const struct horon_mux *mux,
                                         const struct horon_transfer *transfer,
                                         struct horon_error *error);
 
-/**
- * Takes back the transfers of an operation that ended in an error, in both directions: when it
+/** Takes back the transfers of an operation that ended in an error, in both directions: when it
  * returns, the mux knows none of them. What has come or still comes for it is dropped, what had
- * begun to go out is completed from a copy. NULL is a no-op.
- */
+ * begun to go out is completed from a copy. NULL is a no-op. */
 void horon_mux_forget(struct horon_mux *mux, uint32_t channel, uint64_t sequence);
 
 /** Forgets what has come for a channel of which nobody here carries out operations any more: it
@@ -168,6 +166,9 @@ void horon_mux_forget_channel(struct horon_mux *mux, uint32_t channel);
 horon_status_t horon_mux_progress(struct horon_mux *mux, bool *moved_out,
                                   struct horon_error *error);
 
+/** Offers the link at once what waits to be sent, unless it is full: the next progress may come
+ * behind a look at all links. That says what goes wrong. NULL is a no-op. */
+void horon_mux_push(struct horon_mux *mux);
 /** The peer's process is gone, which its link does not say by itself (a ring): nothing more is
  * sent. Progress reads what it left, then says ERR_PEER_LOST with @p what, a predicate. */
 void horon_mux_peer_gone(struct horon_mux *mux, const char *what);
@@ -190,9 +191,8 @@ size_t horon_mux_undelivered(const struct horon_mux *mux);
 size_t horon_mux_eager_bytes(const struct horon_mux *mux);
 /** The link, to be asked or watched; NULL is given for NULL. */
 struct horon_link *horon_mux_link(const struct horon_mux *mux);
-/** Would another turn at once move something: are there bytes to send that the link was not offered
- * since it was last full, or has room for again (which a ring says to sleepers only), or is there a
- * lost peer's last to read? */
+/** Would another turn move something: bytes to send that the link was not offered since it was last
+ * full, or has room for again (a ring says so to sleepers only), or a lost peer's last to read? */
 bool horon_mux_has_unsent(const struct horon_mux *mux);
 /** Payload bytes sent and received so far. Tests see by it that nothing travels twice. */
 void horon_mux_bytes(const struct horon_mux *mux, uint64_t *sent_out, uint64_t *received_out);

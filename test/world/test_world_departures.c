@@ -316,6 +316,7 @@ static void test_departures_do_not_hide_a_broken_promise(void **state)
         assert_int_equal(requests[rank]->blame.rank, 0);
         assert_int_equal(requests[rank]->blame.other_rank, 1);
         world_release(requests[rank]);
+        turn(world, 20); /* rank 2 hears it, before it finds the like itself */
     }
     world_destroy(world);
 }

@@ -2,7 +2,7 @@
 /*
  * Transfers that go when they are posted, and announce themselves: the peer hears of each before
  * its data, whether or not the ring takes it whole; those that would overtake something, or that
- * the peer has no room for, do not go so.
+ * the peer has no room for, do not go so. And what is posted to a link that is then pushed.
  */
 #include "transfers.h"
 
@@ -287,6 +287,65 @@ static void test_mux_now_does_not_go_by_a_socket(void **state)
     mesh_destroy(&mesh);
 }
 
+/* What was posted, without a turn of the link. */
+static void test_mux_push_sends_what_waits(void **state)
+{
+    (void)state;
+    struct mesh mesh;
+    struct horon_error error;
+    struct horon_mux_options options = mesh_options(EAGER, TOTAL);
+    uint8_t from[EAGER], to[EAGER];
+    bool moved = false;
+    mesh_create_tcp(&mesh, 2, &options);
+    fill(from, EAGER, 3);
+    struct horon_transfer send = transfer_of(1, 3, from, EAGER),
+                          recv = transfer_of(1, 3, to, EAGER);
+    post_recv(mesh.mux[1][0], &recv);
+    horon_mux_push(mesh.mux[0][1]); /* nothing, so far */
+    post_send(mesh.mux[0][1], &send);
+    horon_mux_push(mesh.mux[0][1]);
+    assert_true(send.done);
+    while (!recv.done)
+        assert_int_equal(horon_mux_progress(mesh.mux[1][0], &moved, &error), HORON_OK);
+    check_filled(to, EAGER, 3);
+    horon_mux_push(NULL);
+    mesh_destroy(&mesh);
+}
+
+/* Of a ring of 64 bytes; what is left over, and a loss, are for progress. */
+static void test_mux_push_leaves_a_full_or_lost_link_alone(void **state)
+{
+    (void)state;
+    struct ear ear;
+    struct horon_error error = {0};
+    uint8_t from[EAGER], to[EAGER];
+    uint64_t before, after, received;
+    bool moved = false;
+    open_ear(&ear, 64);
+    fill(from, EAGER, 3);
+    struct horon_mux *mux = ear.mesh.mux[0][1];
+    struct horon_transfer send = transfer_of(1, 3, from, EAGER),
+                          recv = transfer_of(1, 3, to, EAGER), next = transfer_of(2, 4, from, 8);
+    post_recv(ear.mesh.mux[1][0], &recv);
+    post_send(mux, &send);
+    horon_mux_push(mux);
+    horon_mux_bytes(mux, &before, &received);
+    assert_false(send.done);
+    assert_int_equal(horon_mux_progress(ear.mesh.mux[1][0], &moved, &error), HORON_OK);
+    horon_mux_push(mux); /* it was full, and has not been asked since */
+    horon_mux_bytes(mux, &after, &received);
+    assert_int_equal(after, before);
+    mesh_settle(&ear.mesh);
+    assert_true(recv.done);
+    check_filled(to, EAGER, 3);
+    horon_mux_peer_gone(mux, "is gone");
+    post_send(mux, &next);
+    horon_mux_push(mux);
+    assert_false(next.done);
+    assert_int_equal(horon_mux_progress(mux, &moved, &error), HORON_ERR_PEER_LOST);
+    mesh_destroy(&ear.mesh);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -299,6 +358,8 @@ int main(void)
         cmocka_unit_test(test_mux_now_that_is_refused_ends_the_mux),
         cmocka_unit_test(test_mux_now_one_is_read_in_the_next_turn_alone),
         cmocka_unit_test(test_mux_now_does_not_go_by_a_socket),
+        cmocka_unit_test(test_mux_push_sends_what_waits),
+        cmocka_unit_test(test_mux_push_leaves_a_full_or_lost_link_alone),
     };
     return cmocka_run_group_tests(tests, make_noise, NULL);
 }
