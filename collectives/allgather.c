@@ -4,9 +4,11 @@
  *
  * First the lengths. On one host each rank's is in its entry, and what fits into small slots lies
  * behind it. With several hosts the lengths travel ahead, as a table (exec/windows.h), each with
- * the first bytes of its data: a gather of few bytes takes one exchange, as if lengths were known.
- * What is not there yet when all lengths are, moves in windows; but two ranks of a host read what
- * is long where it lies (exec/lent.h).
+ * room for data: as much as the longest input took in each of the two gathers before, which all
+ * ranks know. So a gather of few bytes, or like those before it, takes one exchange, as if lengths
+ * were known; and one of few that comes before each long one is not made long. What is not there
+ * yet when all lengths are, moves in windows; but two ranks of a host read what is long where it
+ * lies (exec/lent.h).
  */
 #include "exec/lent.h"
 #include "exec/walk.h"
@@ -14,22 +16,22 @@
 
 #include <string.h>
 
-/* More would cost a large gather of many ranks more than a small one gains. */
-enum { AHEAD_DATA_BYTES = 256 };
-
-/* What a rank tells the other hosts first. */
-struct ahead {
-    uint64_t rows;
-    uint8_t data[AHEAD_DATA_BYTES]; /* all of its input, if that fits */
-};
-enum { AHEAD_WORDS = sizeof(struct ahead) / sizeof(uint64_t) };
+/* What a rank tells the other hosts first: its rows, and all of its input, if that fits into the
+ * room for it, which is always sent whole. Bytes of that, and of all ranks' together: one that is
+ * shorter than those before it must bear them. */
+enum { AHEAD_MIN_BYTES = 256, AHEAD_MAX_BYTES = 64 << 10, AHEAD_ALL_BYTES = 128 << 10 };
 
 struct allgather {
     struct horon_windows windows;
-    struct ahead own;       /* with several hosts */
-    struct ahead *ahead;    /* [size] by rank, likewise */
-    uint64_t *rows;         /* [size] by rank */
-    struct horon_lent lent; /* on one host */
+    /* with several hosts */
+    uint64_t *own_ahead;     /* [1 + ahead_max / 8] rows, and data */
+    uint64_t *ahead;         /* [size] such entries by rank, each as long as `ahead_bytes` say */
+    size_t ahead_max;        /* bytes of data that an entry may have room for */
+    size_t ahead_bytes;      /* that it has, in this operation, ... */
+    size_t ahead_bytes_next; /* ... and in the next one */
+    uint64_t most_before;    /* bytes of the longest input of the one before */
+    uint64_t *rows;          /* [size] by rank */
+    struct horon_lent lent;  /* on one host */
     bool lengths_known;
     bool reads; /* what is long is read where it lies */
 };
@@ -40,30 +42,54 @@ static struct allgather *state_of(const struct horon_channel *channel)
     return channel->state;
 }
 
-static size_t ahead_count(const struct horon_team *team)
+static size_t ahead_max(const struct horon_team *team)
 {
-    return team->host_count == 1 ? 0 : (size_t)team->size;
+    const size_t share = AHEAD_ALL_BYTES / (size_t)team->size;
+    if (share < AHEAD_MIN_BYTES)
+        return AHEAD_MIN_BYTES;
+    return share < AHEAD_MAX_BYTES ? share : AHEAD_MAX_BYTES;
+}
+
+static size_t words_of(size_t ahead_bytes)
+{
+    return 1 + (ahead_bytes + sizeof(uint64_t) - 1) / sizeof(uint64_t);
+}
+
+/* Of all entries, and this rank's. */
+static size_t ahead_words(const struct horon_team *team)
+{
+    return team->host_count == 1 ? 0 : (1 + (size_t)team->size) * words_of(ahead_max(team));
 }
 
 static size_t state_bytes(const struct horon_team *team)
 {
     return sizeof(struct allgather) + horon_windows_tables_bytes(team) +
-           horon_lent_table_bytes(team) + (size_t)team->size * sizeof(uint64_t) +
-           ahead_count(team) * sizeof(struct ahead);
+           horon_lent_table_bytes(team) +
+           ((size_t)team->size + ahead_words(team)) * sizeof(uint64_t);
 }
 
 static void init(void *memory, const struct horon_team *team)
 {
     struct allgather *state = memory;
-    state->ahead = (struct ahead *)(void *)(state + 1);
-    state->lent.parts = (struct horon_lent_part *)(void *)(state->ahead + ahead_count(team));
+    state->lent.parts = (struct horon_lent_part *)(void *)(state + 1);
     state->rows = (uint64_t *)(void *)(state->lent.parts + team->local_size);
-    horon_windows_init(&state->windows, team, state->rows + team->size);
+    state->own_ahead = state->rows + team->size;
+    state->ahead_max = ahead_max(team);
+    state->ahead_bytes_next = AHEAD_MIN_BYTES;
+    state->ahead = state->own_ahead + (team->host_count == 1 ? 0 : words_of(state->ahead_max));
+    horon_windows_init(&state->windows, team, state->rows + team->size + ahead_words(team));
 }
 
 static void begin(struct horon_channel *channel)
 {
-    state_of(channel)->lengths_known = state_of(channel)->reads = false;
+    struct allgather *state = state_of(channel);
+    state->lengths_known = state->reads = false;
+    state->ahead_bytes = state->ahead_bytes_next;
+}
+
+static const uint64_t *ahead_of(const struct allgather *state, int rank)
+{
+    return state->ahead + (size_t)rank * words_of(state->ahead_bytes);
 }
 
 /* Of more than two, each would copy what comes of all others, where by way of slots that lies in
@@ -76,8 +102,8 @@ static bool may_lend(const struct horon_channel *channel)
 /* Would so much of each rank be there as soon as the lengths are? */
 static bool fits_small(const struct horon_channel *channel, uint64_t count)
 {
-    const size_t limit =
-        channel->team->host_count == 1 ? channel->host->shape.small_bytes : AHEAD_DATA_BYTES;
+    const size_t limit = channel->team->host_count == 1 ? channel->host->shape.small_bytes
+                                                        : state_of(channel)->ahead_bytes;
     return count * channel->element_bytes <= limit;
 }
 
@@ -122,11 +148,13 @@ static uint64_t place_inputs(const struct horon_channel *channel, struct allgath
 
 static horon_status_t copy_small(const struct horon_channel *channel, const struct allgather *state)
 {
-    const struct ahead *ahead = channel->team->host_count == 1 ? NULL : state->ahead;
+    const bool ahead = channel->team->host_count > 1;
     const int size = channel->team->size;
     char *out = state->windows.out;
     for (int rank = 0; out && rank < size; rank++)
-        out = mempcpy(out, ahead ? ahead[rank].data : horon_channel_data(channel, rank),
+        out = mempcpy(out,
+                      ahead ? (const void *)(ahead_of(state, rank) + 1)
+                            : horon_channel_data(channel, rank),
                       state->windows.counts[rank] * channel->element_bytes);
     return HORON_OK;
 }
@@ -191,6 +219,16 @@ static horon_status_t begin_to_read(struct horon_channel *channel, struct allgat
     return horon_lent_begin(channel, &state->lent, !apart);
 }
 
+/* Where that has no room, more than a little would only cost.
+ * @param most bytes of the longest input */
+static void expect_alike(struct allgather *state, uint64_t most)
+{
+    const uint64_t alike = most < state->most_before ? most : state->most_before;
+    const bool fits = alike > AHEAD_MIN_BYTES && alike <= state->ahead_max;
+    state->ahead_bytes_next = fits ? (size_t)alike : AHEAD_MIN_BYTES;
+    state->most_before = most;
+}
+
 /* @return OK: it is done | IN_PROGRESS: a pipeline follows | ERR_PROTO */
 static horon_status_t lengths_known(struct horon_channel *channel, struct horon_error *error)
 {
@@ -203,6 +241,7 @@ static horon_status_t lengths_known(struct horon_channel *channel, struct horon_
                                "the inputs of an allgather add up to more than memory can hold");
     if (windows->counts[channel->team->rank] != channel->count)
         return horon_channel_damaged(channel, error);
+    expect_alike(state, most * channel->element_bytes);
     void *given = channel->op->parts[0].dst;
     if (channel->op->output)
         given = channel->op->output(channel->op->output_arg, state->rows, total);
@@ -222,11 +261,11 @@ static horon_status_t met(struct horon_channel *channel, struct horon_error *err
 {
     struct allgather *state = state_of(channel);
     if (channel->team->host_count > 1) {
-        state->own.rows = *channel->op->ahead;
+        state->own_ahead[0] = *channel->op->ahead;
         if (fits_small(channel, channel->count))
-            copy_own(channel, state->own.data);
-        return horon_windows_begin_table(channel, &state->windows, &state->own, AHEAD_WORDS,
-                                         state->ahead);
+            copy_own(channel, (uint8_t *)(state->own_ahead + 1));
+        return horon_windows_begin_table(channel, &state->windows, state->own_ahead,
+                                         words_of(state->ahead_bytes), state->ahead);
     }
     struct horon_slot_head **heads = channel->small[horon_channel_slot(channel)];
     const int size = channel->team->size;
@@ -246,7 +285,7 @@ static horon_status_t piped(struct horon_channel *channel, struct horon_error *e
     if (state->lengths_known)
         return HORON_OK;
     for (int rank = 0; rank < channel->team->size; rank++)
-        state->rows[rank] = state->ahead[rank].rows;
+        state->rows[rank] = *ahead_of(state, rank);
     return lengths_known(channel, error);
 }
 

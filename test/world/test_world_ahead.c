@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A rank that needs nobody, such as the root of a small broadcast, runs ahead of the others by as
  * many operations as it has small slots, less one; and what it gave is there when they come. And
- * what entries tell ahead of the rows. */
+ * what entries tell ahead of the rows, and an allgather ahead of its data. */
 #undef NDEBUG
+#include "engine/engine_state.h"
 #include "exec/host.h"
 #include "world/world.h"
 
@@ -90,11 +91,100 @@ static void test_ahead_rows_beyond_short_words_are_counted(void **state)
     world_destroy(world);
 }
 
+/* ---- an allgather between hosts -------------------------------------------------------------- */
+
+enum { HOSTS = 3, ROOM = (128 << 10) / HOSTS, LONGEST = ROOM + 1 };
+
+/* Elements that a rank gives in step @p i. */
+static uint64_t given(const uint64_t *lengths, int i, int rank)
+{
+    return lengths[i] > (uint64_t)rank ? lengths[i] - (uint64_t)rank : 0;
+}
+
+static uint8_t element(int i, int rank, uint64_t at)
+{
+    return (uint8_t)(at * 7 + (uint64_t)rank * 31 + (uint64_t)i);
+}
+
+/* Payload that rank 0 has sent. */
+static uint64_t sent_by_first(const struct world *world)
+{
+    uint64_t all = 0, sent = 0, received = 0;
+    for (int peer = 1; peer < HOSTS; peer++) {
+        horon_mux_bytes(world->ranks[0].engine->membership->mux_of[peer], &sent, &received);
+        all += sent;
+    }
+    return all;
+}
+
+/* @return payload bytes that rank 0 sends each other one */
+static uint64_t gather(struct world *world, const uint64_t *lengths, int i)
+{
+    static uint8_t in[HOSTS][LONGEST], out[HOSTS][HOSTS * LONGEST];
+    struct horon_request *requests[HOSTS];
+    const uint64_t before = sent_by_first(world);
+    for (int rank = 0; rank < HOSTS; rank++) {
+        horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+        for (uint64_t at = 0; at < given(lengths, i, rank); at++)
+            in[rank][at] = element(i, rank, at);
+        desc.verb = HORON_ALLGATHER;
+        desc.flags = HORON_IN_ORDER;
+        desc.dtype = HORON_UINT8;
+        desc.count = given(lengths, i, rank);
+        desc.src = in[rank];
+        desc.dst = out[rank];
+        desc.dst_count = HOSTS * LONGEST;
+        requests[rank] = world_submit(world, rank, &desc);
+    }
+    assert_true(world_turn_until(world, requests, HOSTS));
+    for (int rank = 0; rank < HOSTS; rank++) {
+        const uint8_t *got = out[rank];
+        assert_int_equal(requests[rank]->status, HORON_OK);
+        for (int from = 0; from < HOSTS; from++)
+            for (uint64_t at = 0; at < given(lengths, i, from); at++)
+                if (*got++ != element(i, from, at))
+                    fail_msg("step %d: rank %d has other bytes of rank %d at %d", i, rank, from,
+                             (int)at);
+        world_release(requests[rank]);
+    }
+    return (sent_by_first(world) - before) / (HOSTS - 1);
+}
+
+/* Room ahead, of the words of 8 bytes of which the first says the rows, is for what each of the two
+ * before had, if no rank's share of it is too long. */
+static void test_ahead_of_an_allgather_goes_what_those_before_had(void **state)
+{
+    static const uint64_t lengths[] = {256,  1000, 1000, 1000, 1001,     1000,     100,      100,
+                                       ROOM, ROOM, ROOM, 0,    ROOM + 1, ROOM + 1, ROOM + 1, 8};
+    static const uint64_t sent[] = {8 + 256,
+                                    8 + 256 + 1000,
+                                    8 + 256 + 1000,
+                                    8 + 1000,
+                                    8 + 1000 + 1001,
+                                    8 + 1000,
+                                    8 + 1000,
+                                    8 + 256,
+                                    8 + 256 + ROOM,
+                                    8 + 256 + ROOM,
+                                    8 + ROOM + 6,
+                                    8 + ROOM + 6,
+                                    8 + 256 + ROOM + 1,
+                                    8 + 256 + ROOM + 1,
+                                    8 + 256 + ROOM + 1,
+                                    8 + 256};
+    struct world *world = world_create((const int[]){1, 1, 1}, HOSTS, NULL, 1);
+    (void)state;
+    for (int i = 0; i < (int)(sizeof lengths / sizeof *lengths); i++)
+        assert_int_equal(gather(world, lengths, i), sent[i]);
+    world_destroy(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ahead_root_gives_as_many_as_it_has_slots),
         cmocka_unit_test(test_ahead_rows_beyond_short_words_are_counted),
+        cmocka_unit_test(test_ahead_of_an_allgather_goes_what_those_before_had),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
