@@ -320,6 +320,8 @@ static horon_status_t look(const struct horon_mpi_wanted *wanted, struct horon_e
     if (status == HORON_ERR_UNSUPPORTED)
         return refuse_alone(wanted, error);
     if (status == HORON_OK)
+        process.library->moves |= wanted->launcher.mpi_moves;
+    if (status == HORON_OK)
         status = check_launcher(wanted, error);
     if (status == HORON_OK)
         status = see_begin(error);

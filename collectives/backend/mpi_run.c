@@ -4,11 +4,12 @@
  * launched, and this when, and where MPI works.
  *
  * MPI cannot cancel a collective, while an operation that is given up must leave its memory alone.
- * But MPI moves nothing unless somebody makes a call. So it works on the operation's own memory
- * ("direct") where nobody will make one once the channel is given up: horon began MPI, all channels
- * are of one team, which fails as a whole, and no thread makes a communicator, in which it may be
- * for ever. Then the context is closed to MPI. Else MPI works on memory of the channel, which is
- * left to it when that is given up.
+ * But MPI moves nothing unless somebody makes a call, or it has a thread of its own that does
+ * (boot/identity/moves.c). So it works on the operation's own memory ("direct") where nobody will
+ * make one once the channel is given up: it has no such thread, horon began it, all channels are of
+ * one team, which fails as a whole, and no thread makes a communicator, in which it may be for
+ * ever. Then the context is closed to MPI. Else MPI works on memory of the channel, which is left
+ * to it when that is given up.
  *
  * MPI may notice before horon does that a rank is gone, and does not say which: a call fails. That
  * is held back for a while, in which horon names the rank.
@@ -35,11 +36,13 @@ void horon_mpi_move(struct horon_mpi_channel *channel, enum horon_mpi_step to)
 
 /* ---- where MPI works ------------------------------------------------------------------------ */
 
-/* Is this channel's team the only one, and does no thread make a communicator? */
+/* Is this channel's team the only one, and does no thread make calls, of MPI's or in which it makes
+ * a communicator? */
 static bool may_be_direct(const struct horon_mpi_channel *channel)
 {
     const struct horon_mpi_context *context = channel->context;
-    bool may = context->library->began && !context->awaited && !context->left_making;
+    const struct horon_mpi_library *library = context->library;
+    bool may = library->began && !library->moves && !context->awaited && !context->left_making;
     for (const struct horon_mpi_channel *other = context->channels; other; other = other->next)
         may = may && other->team == channel->team && other->connected;
     return may;

@@ -295,7 +295,8 @@ static horon_status_t join(struct horon_joining *j, int rank, int size, struct h
     j->boot->launcher = (struct horon_launcher){.name = j->id.source,
                                                 .srun = j->id.srun,
                                                 .ends_all = !j->config->failure_file[0] &&
-                                                            horon_identity_has_launcher(getenv)};
+                                                            horon_identity_has_launcher(getenv),
+                                                .mpi_moves = horon_identity_mpi_moves(getenv)};
     if (j->id.size == 1) {
         horon_joining_report_identity(j);
         return horon_joining_run_alone(j, error);

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An MPI that is slow: it works on no memory of the program's while a thread of horon's makes a
-communicator, what it keeps goes out, it is asked ever less often, by an idle rank never, and
-nothing of it is left."""
+communicator, or where one of MPI's moves data, what it keeps goes out, it is asked ever less often,
+by an idle rank never, and nothing of it is left."""
 
 import os
 import pathlib
@@ -44,6 +44,11 @@ def test_a_making_that_is_left_ends_what_is_direct_and_mpi_with_the_context():
     out, err = run("leave", finalizes=False)
     assert out.count("by mpi\n") == 3 and out.count("by native\n") == 3, (out, err)
     assert err.count("what was given up is still in MPI's hands") == 2, err
+
+
+def test_an_mpi_that_moves_data_by_itself_works_on_no_memory_of_the_programs():
+    out, err = run("by itself", MPICH_ASYNC_PROGRESS="1")
+    assert out.count("by mpi\n") == 3, (out, err)
 
 
 def test_what_mpi_keeps_of_an_operation_goes_out_while_the_next_one_waits():

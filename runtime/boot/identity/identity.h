@@ -76,6 +76,12 @@ bool horon_identity_has_launcher(horon_environment_fn get);
  * @return its name, static | NULL, nothing is known */
 const char *horon_identity_launched(horon_environment_fn get, int *size_out);
 
+/* ---- moves.c: what an MPI does by itself ---- */
+
+/** @return do variables say that MPI has a thread which moves data whether anybody makes a call or
+ * not? Of any library, whichever it is. */
+bool horon_identity_mpi_moves(horon_environment_fn get);
+
 /* ---- size.c: of how many ranks, where no variable says it ---- */
 
 /**
