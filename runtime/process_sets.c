@@ -3,7 +3,8 @@
  * The calls of the ABI on process sets. A set is a team of its members, and a row of a table that
  * every rank of the job has alike (coordinator/sets.h). To change the table all ranks meet twice,
  * in operations of the job: they tell each other what they are asked for, and, once the members of
- * a new set have made its team, whether they could. So a set is there for all ranks or for none.
+ * a new set have made its team, whether they could, or, once nothing begins any more in one that
+ * goes, what they have begun there. So a set is there for all ranks or for none.
  *
  * `change` is held while that goes on: of two threads one comes after the other. Nor does a join of
  * this rank begin meanwhile, since the second meeting would be refused here. `lock` guards the
@@ -348,19 +349,18 @@ horon_status_t horon_process_set_add(horon_context_t *ctx, const int32_t *ranks,
     return horon_process_set_add_with(ctx, ranks, n, NULL, timeout_ms, id_out);
 }
 
-/* What all ranks say of a set that is to be removed: nothing of it is in flight. */
-#define ALL_SETTLED 1u
-
-/* Not all are settled. What a library makes of all ranks at once, a communicator, each of them
- * waits for, and for ever, if one removes the set before: so those that all have begun are made. */
+/* What a library makes of all ranks at once, a communicator, each of them waits for, and for ever,
+ * if one removes the set before: so those that all have begun are made. And what is in flight on
+ * one rank, another one has no part in any more: what they share is freed if nothing is on any. All
+ * of that holds until the end, as nothing begins once a rank has said it. */
 static void part(struct meeting *meeting, struct horon_set *set)
 {
     struct horon_sets *known = &meeting->ctx->sets.known;
     struct horon_error error;
     uint32_t newest;
-    const uint8_t lanes = set->team ? horon_context_team_part(set->team) : UINT8_MAX;
+    const uint8_t said = set->team ? horon_context_team_part(set->team) : UINT8_MAX;
     horon_error_clear(&error);
-    horon_proposal_parted(&meeting->proposal, known, lanes);
+    horon_proposal_parted(&meeting->proposal, known, said);
     const horon_status_t status = meet(meeting, "horon.process_set.parted", -1, &newest, &error);
     if (status == HORON_ERR_MEMORY && !meeting->met)
         fail_job(meeting->ctx, &error);
@@ -381,16 +381,10 @@ static horon_status_t remove_set(struct horon_context *ctx, int32_t id, int64_t 
     else if (id == 0)
         horon_error_set(&refusal, HORON_ERR_INVALID, "process set 0 is the job, and stays");
     else if (refusal.status == HORON_OK)
-        horon_proposal_remove(&meeting.proposal, &ctx->sets.known, id,
-                              !set->team || horon_context_team_has_settled(set->team) ? ALL_SETTLED
-                                                                                      : 0);
+        horon_proposal_remove(&meeting.proposal, &ctx->sets.known, id);
     const horon_status_t status = agree(&meeting, &refusal, timeout_ms, error);
-    if (status == HORON_OK) {
-        if (!(horon_proposals_said(meeting.answers, meeting.came_bytes) & ALL_SETTLED))
-            part(&meeting, set);
-        else if (set->team)
-            horon_context_team_settle(set->team);
-    }
+    if (status == HORON_OK)
+        part(&meeting, set);
     end(&meeting);
     if (status == HORON_OK)
         drop(ctx, set);

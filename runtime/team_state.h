@@ -31,7 +31,6 @@ struct horon_context_team {
     int *ranks;                            /* [size] of the job */
     struct horon_engine_team *engine_team; /* once it is made */
     bool all_settled;                      /* its members have said so: teams.h */
-    uint64_t settled_at;                   /* operations that had ended when this one did */
     struct horon_error failure;            /* of making it: the first one */
     struct horon_host host;
     struct horon_map segment;

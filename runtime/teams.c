@@ -259,48 +259,24 @@ horon_status_t horon_context_add_team(struct horon_context *ctx, uint32_t id, co
     return status;
 }
 
-bool horon_context_team_has_settled(struct horon_context_team *team)
-{
-    struct horon_context *ctx = team->ctx;
-    horon_token_take(ctx);
-    const bool settled =
-        horon_engine_team_has_settled(ctx->engine, team->engine_team, &team->settled_at);
-    horon_token_release(ctx);
-    return settled;
-}
-
 uint8_t horon_context_team_part(struct horon_context_team *team)
 {
     struct horon_context *ctx = team->ctx;
     horon_token_take(ctx);
-    const uint8_t lanes = horon_engine_part_team(ctx->engine, team->engine_team);
+    const uint8_t said = horon_engine_part_team(ctx->engine, team->engine_team);
     horon_token_release(ctx);
-    return lanes;
+    return said;
 }
 
-void horon_context_team_end_opening(struct horon_context_team *team, uint8_t lanes)
+void horon_context_team_end_opening(struct horon_context_team *team, uint8_t said)
 {
     struct horon_context *ctx = team->ctx;
     const uint64_t deadline = horon_clock_deadline(horon_clock_ns(), ctx->config.peer_timeout_ms);
+    team->all_settled = said & HORON_TEAM_SETTLED;
     horon_token_take(ctx);
-    while (horon_team_opens(team->engine_team) & lanes && horon_clock_ns() < deadline)
+    while (horon_team_opens(team->engine_team) & said && horon_clock_ns() < deadline)
         horon_connect_turn(ctx, LOOK_NS);
     horon_token_release(ctx);
-}
-
-void horon_context_team_settle(struct horon_context_team *team)
-{
-    team->all_settled = true;
-}
-
-/* With the token. */
-static void unsettle(struct horon_context_team *team)
-{
-    uint64_t ended;
-    const bool settled =
-        horon_engine_team_has_settled(team->ctx->engine, team->engine_team, &ended);
-    if (!team->all_settled || !settled || ended != team->settled_at)
-        horon_team_unsettle(team->engine_team);
 }
 
 void horon_context_remove_team(struct horon_context_team *team)
@@ -309,7 +285,8 @@ void horon_context_remove_team(struct horon_context_team *team)
     assert(!horon_context_on_progress_thread(ctx));
     horon_token_take(ctx);
     const bool whole = !horon_team_failure(team->engine_team);
-    unsettle(team);
+    if (!team->all_settled)
+        horon_team_unsettle(team->engine_team);
     horon_engine_leave_team(ctx->engine, team->engine_team);
     move(team, HORON_CONTEXT_TEAM_LEFT);
     const uint64_t deadline = horon_clock_deadline(horon_clock_ns(), ctx->config.peer_timeout_ms);

@@ -35,18 +35,12 @@ horon_status_t horon_context_add_team(struct horon_context *ctx, uint32_t id, co
  */
 void horon_context_remove_team(struct horon_context_team *team);
 
-/** Has all ended that this rank has submitted to it? Its ranks tell each other when it is to be
- * removed. Thread: any. Blocks: as horon_token_take(). */
-bool horon_context_team_has_settled(struct horon_context_team *team);
-/** It is about to be removed, and not all have: nothing of it begins here any more.
- * @return a bit for each lane in which this rank has begun to open a channel of a backend */
+/** It is about to be removed: nothing of it begins here any more.
+ * @return as horon_engine_part_team(). Thread: any. Blocks: as horon_token_take(). */
 uint8_t horon_context_team_part(struct horon_context_team *team);
-/** Where all ranks have, a library may wait in each for all others: so they end it. Drives.
- * @param lanes  as all have said. Blocks: PEER_TIMEOUT at most. */
-void horon_context_team_end_opening(struct horon_context_team *team, uint8_t lanes);
-/** All ranks have said so, one after the other. What is submitted since, all have submitted that
- * began it, and each finds it when it removes the team. */
-void horon_context_team_settle(struct horon_context_team *team);
+/** Where all ranks open a channel, a library may wait in each for all others: so they end it.
+ * Drives. @param said  what all have said of the team. Blocks: PEER_TIMEOUT at most. */
+void horon_context_team_end_opening(struct horon_context_team *team, uint8_t said);
 
 /** The engine's, for horon_team_submit(); it is there until the team is removed. */
 struct horon_engine_team *horon_context_team_of(const struct horon_context_team *team);

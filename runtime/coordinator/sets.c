@@ -196,10 +196,9 @@ void horon_proposal_add(struct horon_writer *out, const struct horon_sets *sets,
     end(out);
 }
 
-void horon_proposal_remove(struct horon_writer *out, const struct horon_sets *sets, int32_t id,
-                           uint8_t said)
+void horon_proposal_remove(struct horon_writer *out, const struct horon_sets *sets, int32_t id)
 {
-    begin(out, sets, PROPOSAL_REMOVE, said);
+    begin(out, sets, PROPOSAL_REMOVE, 0);
     horon_write_u32(out, (uint32_t)id);
     end(out);
 }

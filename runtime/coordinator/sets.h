@@ -68,11 +68,9 @@ size_t horon_proposal_bytes_max(int32_t job_size);
  * that it cannot be. */
 void horon_proposal_add(struct horon_writer *out, const struct horon_sets *sets,
                         const int32_t *ranks, size_t count, const char *backends);
-/** @param said  bits that ranks may say differently, as horon_proposals_said() has them */
-void horon_proposal_remove(struct horon_writer *out, const struct horon_sets *sets, int32_t id,
-                           uint8_t said);
+void horon_proposal_remove(struct horon_writer *out, const struct horon_sets *sets, int32_t id);
 void horon_proposal_made(struct horon_writer *out, const struct horon_sets *sets);
-/** @param said  likewise */
+/** @param said  bits that ranks may say differently, as horon_proposals_said() has them */
 void horon_proposal_parted(struct horon_writer *out, const struct horon_sets *sets, uint8_t said);
 void horon_proposal_refuse(struct horon_writer *out, const struct horon_sets *sets,
                            const struct horon_error *why);

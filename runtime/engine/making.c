@@ -6,6 +6,8 @@
  */
 #include "engine/messages.h"
 
+static_assert(HORON_TEAM_SETTLED >> HORON_LANE_COUNT, "a bit of its own");
+
 /* A team that is new, with a rank that is not here any more. */
 static void lose_again(struct horon_engine_team *team, int rank)
 {
@@ -69,25 +71,15 @@ horon_status_t horon_engine_add_team(struct horon_engine *engine,
     return HORON_OK;
 }
 
-bool horon_engine_team_has_settled(struct horon_engine *engine, struct horon_engine_team *team,
-                                   uint64_t *ended_out)
+uint8_t horon_engine_part_team(struct horon_engine *engine, struct horon_engine_team *team)
 {
     HORON_ASSERT_OWNER(engine->options.owner);
     horon_engine_take_posts(engine);
-    *ended_out = 0;
-    for (int i = 0; i < HORON_LANE_COUNT; i++)
-        *ended_out += horon_route_ended(&team->lanes[i].route);
-    return !team->oldest && !team->failed;
-}
-
-uint8_t horon_engine_part_team(struct horon_engine *engine, struct horon_engine_team *team)
-{
-    uint8_t lanes = 0;
-    HORON_ASSERT_OWNER(engine->options.owner);
     team->parts = true;
+    uint8_t said = !team->oldest && !team->failed ? HORON_TEAM_SETTLED : 0;
     for (int i = 0; i < HORON_LANE_COUNT; i++)
-        lanes |= (uint8_t)(horon_route_has_opened(&team->lanes[i].route) << i);
-    return lanes;
+        said |= (uint8_t)(horon_route_has_opened(&team->lanes[i].route) << i);
+    return said;
 }
 
 uint8_t horon_team_opens(const struct horon_engine_team *team)

@@ -47,12 +47,11 @@ bool horon_engine_is_refused(const struct horon_engine *engine, uint32_t id,
 /** Ends what a team has in flight with ERR_CLOSED. The other members hear of it: what this rank had
  * completed they can complete, too, and nothing later; once its rings have nothing unsent. */
 void horon_engine_leave_team(struct horon_engine *engine, struct horon_engine_team *team);
-/** Has all ended, and well, that this rank has submitted to the team?
- * @param ended_out  operations: another number later, if anything has ended since */
-bool horon_engine_team_has_settled(struct horon_engine *engine, struct horon_engine_team *team,
-                                   uint64_t *ended_out);
+/** Beside a bit for each lane: all has ended, and well, that this rank has submitted to a team. */
+#define HORON_TEAM_SETTLED 0x80u
 /** From now on nothing begins that has not, but that channels which ranks open get connected.
- * @return by lane, a bit: has this rank told the others that it opens one, or have they done so? */
+ * @return TEAM_SETTLED or not, and by lane: has this rank told the others that it opens one, or
+ * have they done so? */
 uint8_t horon_engine_part_team(struct horon_engine *engine, struct horon_engine_team *team);
 /** @return by lane, a bit: do ranks open a channel? */
 uint8_t horon_team_opens(const struct horon_engine_team *team);

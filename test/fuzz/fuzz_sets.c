@@ -56,7 +56,7 @@ static void propose(struct fuzz *fuzz, uint8_t what, const int32_t *ranks, size_
     if (what < 128)
         horon_proposal_add(&out, &fuzz->sets, ranks, count, what & 1 ? "native" : "");
     else if (what < 224)
-        horon_proposal_remove(&out, &fuzz->sets, what & 7, (uint8_t)(what & 8));
+        horon_proposal_remove(&out, &fuzz->sets, what & 7);
     else if (what < 240)
         horon_proposal_made(&out, &fuzz->sets);
     else

@@ -205,7 +205,7 @@ static void propose(struct sim_rank *rank)
     else if (change->removes && odd && change->ill == SIM_ILL_DIFFERS)
         horon_proposal_add(&out, &sets->known, &(int32_t){0}, 1, "");
     else if (change->removes)
-        horon_proposal_remove(&out, &sets->known, change->id, 1);
+        horon_proposal_remove(&out, &sets->known, change->id);
     else {
         if (odd && change->ill == SIM_ILL_DIFFERS)
             take_another(ranks, change->count);

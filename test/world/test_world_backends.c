@@ -402,11 +402,11 @@ static struct world_team *make_pair(struct bed *bed, struct horon_request *reque
     return team;
 }
 
-static bool has_settled(struct world_team *team, int member)
+/* @return what it says of it */
+static uint8_t part(struct world_team *team, int member)
 {
-    uint64_t ended;
     struct horon_engine_team *here = team->members[member];
-    return horon_engine_team_has_settled(here->engine, here, &ended);
+    return horon_engine_part_team(here->engine, here);
 }
 
 /* Where a rank removes the team, and another one may be at an operation: what they share stays. */
@@ -417,8 +417,8 @@ static void test_world_backends_know_what_ranks_have_not_settled(void **state)
     struct world_team *team = make_pair(bed, requests);
     assert_true(world_turn_until(bed->world, requests, 2));
     late = submit_sum(bed, team, 1, 2);
-    assert_true(has_settled(team, 0));
-    assert_false(has_settled(team, 1));
+    assert_int_equal(part(team, 0), HORON_TEAM_SETTLED | 1u << HORON_LANE_ORDERED);
+    assert_int_equal(part(team, 1), 1u << HORON_LANE_ORDERED);
     horon_team_unsettle(team->members[0]);
     world_team_remove(team, 0);
     assert_int_equal(bed->fake.unsettled, 1); /* the lane that has one */
@@ -438,9 +438,7 @@ static void test_world_backends_are_connected_and_not_used_where_a_team_parts(vo
     for (int turn = 0; turn < 1000 && !bed->fake.connecting; turn++)
         horon_engine_progress(team->members[turn % 2]->engine);
     for (int member = 0; member < 2; member++)
-        assert_int_equal(
-            horon_engine_part_team(team->members[member]->engine, team->members[member]),
-            1u << HORON_LANE_ORDERED);
+        assert_int_equal(part(team, member), 1u << HORON_LANE_ORDERED);
     for (int turn = 0; turn < 1000; turn++)
         horon_engine_progress(team->members[turn % 2]->engine);
     assert_int_equal(bed->fake.begun_most, 0);

@@ -128,7 +128,7 @@ static void propose(struct meeting *meeting, uint32_t newest, int what, const ch
         horon_proposal_add(&out, &meeting->sets, ranks, count,
                            meeting->backends ? meeting->backends : "");
     else if (what < 0)
-        horon_proposal_remove(&out, &meeting->sets, -what, 1);
+        horon_proposal_remove(&out, &meeting->sets, -what);
     else
         horon_proposal_made(&out, &meeting->sets);
     meeting->used += out.used;
@@ -174,7 +174,7 @@ static void test_sets_are_said_of_what_all_ranks_say(void **state)
         uint32_t newest;
         for (int rank = 0; rank < RANKS; rank++) {
             struct horon_writer out = horon_writer_over(bytes + used, sizeof bytes - used);
-            horon_proposal_remove(&out, &sets, 3, rank == other ? 2 : 3);
+            horon_proposal_parted(&out, &sets, rank == other ? 2 : 3);
             used += out.used;
         }
         assert_int_equal(horon_proposals_decide(&sets, bytes, used, names, &newest, &error),
