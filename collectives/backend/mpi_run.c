@@ -4,12 +4,12 @@
  * launched, and this when, and where MPI works.
  *
  * MPI cannot cancel a collective, while an operation that is given up must leave its memory alone.
- * But MPI moves nothing unless somebody makes a call, or it has a thread of its own that does
- * (boot/identity/moves.c). So it works on the operation's own memory ("direct") where nobody will
- * make one once the channel is given up: it has no such thread, horon began it, all channels are of
- * one team, which fails as a whole, and no thread makes a communicator, in which it may be for
- * ever. Then the context is closed to MPI. Else MPI works on memory of the channel, which is left
- * to it when that is given up.
+ * But MPI moves nothing unless somebody makes a call here, if no variable has a thread of its own
+ * do that, or other ranks write to this one's memory (boot/identity/moves.c). So it works on the
+ * operation's own memory ("direct") where nobody will make one once the channel is given up: there
+ * is no such variable, horon began it, all channels are of one team, which fails as a whole, and no
+ * thread makes a communicator, in which it may be for ever. Then the context is closed to MPI. Else
+ * MPI works on memory of the channel, which is left to it when that is given up.
  *
  * MPI may notice before horon does that a rank is gone, and does not say which: a call fails. That
  * is held back for a while, in which horon names the rank.

@@ -12,8 +12,8 @@ struct horon_launcher {
                          for any of PMI's) or "pmix"; static; NULL: no srun started it */
     bool ends_all;    /* it ends all ranks once one is gone, perhaps at once, and names none that
                          horon misses, as horonrun does */
-    bool mpi_moves;   /* by its variables MPI has a thread of its own, which moves data whether
-                         anybody makes a call or not */
+    bool mpi_moves;   /* by its variables MPI writes to this process's memory without a call of
+                         this process's */
 };
 
 #endif

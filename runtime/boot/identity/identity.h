@@ -78,8 +78,8 @@ const char *horon_identity_launched(horon_environment_fn get, int *size_out);
 
 /* ---- moves.c: what an MPI does by itself ---- */
 
-/** @return do variables say that MPI has a thread which moves data whether anybody makes a call or
- * not? Of any library, whichever it is. */
+/** @return do variables say that MPI writes to a process's memory without a call of that process's?
+ * A thread of its own does, or other ranks do. Of any library, whichever it is. */
 bool horon_identity_mpi_moves(horon_environment_fn get);
 
 /* ---- size.c: of how many ranks, where no variable says it ---- */

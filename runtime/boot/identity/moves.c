@@ -3,10 +3,14 @@
  * Each MPI has variables of its own for a thread that makes progress, and none has a call that says
  * whether there is one. MPICH takes the last of its three, and begins with no value but those that
  * it knows; Cray's has words for kinds of thread. So whatever is no plain "no" counts as yes: that
- * costs a copy at most. What a file of Open MPI's parameters says is not seen.
+ * costs a copy at most. What a file of parameters says is not seen.
+ *
+ * UCX, on which both may stand, has a receiver fetch what is long, in a call of the receiver's,
+ * unless it is told that the sender puts it there: then that one makes the call.
  */
 #include "boot/identity/identity.h"
 
+#include <string.h>
 #include <strings.h>
 
 static const char *const variables[] = {
@@ -34,5 +38,6 @@ bool horon_identity_mpi_moves(horon_environment_fn get)
         if (value && !is_no(value))
             return true;
     }
-    return false;
+    const char *scheme = get("UCX_RNDV_SCHEME");
+    return scheme && strncmp(scheme, "put", 3) == 0;
 }

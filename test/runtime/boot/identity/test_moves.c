@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether MPI moves data by itself, as far as variables say so. */
+/* Whether MPI writes to memory without a call, as far as variables say so. */
 #undef NDEBUG
 #include "boot/identity/identity.h"
 #include "environments.h"
@@ -33,6 +33,10 @@ static void test_moves_any_variable_but_with_a_no_counts(void **state)
         {{"MPICH_NEMESIS_ASYNC_PROGRESS=MC"}, true},
         {{"OMPI_MCA_btl_tcp_progress_thread=1"}, true},
         {{"OMPI_MCA_btl_tcp_progress_thread=0"}, false},
+        {{"UCX_RNDV_SCHEME=put_zcopy"}, true},
+        {{"UCX_RNDV_SCHEME=put_ppln"}, true},
+        {{"UCX_RNDV_SCHEME=get_zcopy"}, false},
+        {{"UCX_RNDV_SCHEME=auto"}, false},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
