@@ -19,7 +19,7 @@
 /* What a rank tells the other hosts first: its rows, and all of its input, if that fits into the
  * room for it, which is always sent whole. Bytes of that, and of all ranks' together: one that is
  * shorter than those before it must bear them. */
-enum { AHEAD_MIN_BYTES = 256, AHEAD_MAX_BYTES = 64 << 10, AHEAD_ALL_BYTES = 128 << 10 };
+enum { AHEAD_MIN_BYTES = 256, AHEAD_MAX_BYTES = 32 << 10, AHEAD_ALL_BYTES = 128 << 10 };
 
 struct allgather {
     struct horon_windows windows;
