@@ -506,6 +506,41 @@ def test_names_of_mpi_ops(run_ranks):
     run_ranks(2, rank_mpi_ops)
 
 
+# ---- torch.jit.trace ----
+
+TRACED = {
+    "allreduce": lambda x, name: hvd.allreduce(x, name=name, op=hvd.Sum),
+    "grouped_allreduce": lambda x, name: hvd.grouped_allreduce([x, x], name=name, op=hvd.Max)[1],
+    "allgather": hvd.allgather,
+    "grouped_allgather": lambda x, name: hvd.grouped_allgather([x, x], name)[1],
+    "alltoall": lambda x, name: hvd.alltoall(x, name=name),
+    "reducescatter": lambda x, name: hvd.reducescatter(x, name=name, op=hvd.Sum),
+    "grouped_reducescatter": lambda x, name: hvd.grouped_reducescatter([x], name, op=hvd.Sum)[0],
+    "broadcast": lambda x, name: hvd.broadcast(x, 1, name),
+    "grouped_broadcast": lambda x, name: hvd.grouped_broadcast([x, x], 1, name)[1],
+}
+
+
+def rank_traces(requires_grad):
+    """What was traced exchanges the tensors that it is called with, as with Horovod."""
+    hvd.init()
+    example = torch.ones(4, requires_grad=requires_grad)
+    other = torch.arange(4.0) + 10 * hvd.rank()
+    for name, operation in TRACED.items():
+
+        def compute(x, name=name, operation=operation):
+            return operation(x * 2, name) + 1
+
+        traced = torch.jit.trace(compute, example)
+        for given in (other, other * 3):
+            assert traced(given).tolist() == compute(given).tolist(), name
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_traced_operations_are_carried_out(run_ranks, requires_grad):
+    run_ranks(2, rank_traces, requires_grad)
+
+
 # ---- Names ----
 
 

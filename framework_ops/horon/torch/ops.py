@@ -70,10 +70,14 @@ grouped_broadcast_ = verbs.grouped_broadcast_
 
 
 def _needs_gradient(tensor):
-    """Also of one with a tangent (forward mode), which autograd's functions then refuse."""
+    """Also of one with a tangent (forward mode), which autograd's functions then refuse, and of any
+    that torch.jit.trace() follows: it writes these functions down, and nothing else that runs here.
+    """
     may_be = getattr(forward_ad, "_current_level", -1) >= 0 and isinstance(tensor, torch.Tensor)
     if may_be and forward_ad.unpack_dual(tensor).tangent is not None:
         return True
+    if torch.jit.is_tracing():
+        return isinstance(tensor, torch.Tensor)
     return getattr(tensor, "requires_grad", False) and torch.is_grad_enabled()
 
 
