@@ -204,3 +204,20 @@ def test_torch_shows_mpi_ops_at_once():
     pytest.importorskip("torch")
     script = "import horon.torch as hvd; print(hvd.mpi_ops.HorovodInternalError.__name__)"
     assert run(sys.executable, "-c", script) == "HoronInternalError\n"
+
+
+def test_torch_says_what_there_is_instead_of_elastic():
+    pytest.importorskip("torch")
+    import horon.torch as hvd
+
+    assert not hasattr(hvd, "elastic")
+    for error, statement in (
+        (AttributeError, "hvd.elastic.run"),
+        (ImportError, "from horon.torch import elastic"),
+        (ImportError, "import horon.torch.elastic"),
+        (ImportError, "from horon.torch.elastic import TorchState"),
+    ):
+        with pytest.raises(error, match=r"has no elastic mode yet: .* horonrun --keep-survivors"):
+            exec(statement, {"hvd": hvd})
+    with pytest.raises(AttributeError, match=r"^module 'horon\.torch' has no attribute 'elastc'"):
+        _ = hvd.elastc

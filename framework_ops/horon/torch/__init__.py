@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """horon for PyTorch, with Horovod's names and meanings: `import horon.torch as hvd`."""
 
+from importlib import import_module
+
 from horon import Array, Context, __version__, _world
 from horon._world import *  # noqa: F403
 from horon.exceptions import HoronInternalError, HorovodInternalError
@@ -27,3 +29,13 @@ __all__ = [
     "check_extension",
     "mpi_ops",
 ]
+
+
+def __getattr__(name):
+    text = f"module {__name__!r} has no attribute {name!r}"
+    if name == "elastic":
+        try:
+            return import_module("horon.torch.elastic")
+        except ImportError as error:
+            text = str(error)
+    raise AttributeError(text, name=name)
