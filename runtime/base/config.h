@@ -83,6 +83,7 @@ struct horon_config_row {
     const char *name;       /* "FUSION_BYTES": HORON_FUSION_BYTES, --fusion-bytes */
     const char *alias;      /* "HOROVOD_FUSION_THRESHOLD" or NULL */
     const char *alias_too;  /* another one, read where the first says nothing; or NULL */
+    const char *alias_off;  /* a switch that comes before them: on, it means 0; or NULL */
     const char *alias_unit; /* unit of the alias's number, if it is not ours; or NULL */
     const struct horon_config_word *alias_words; /* all that an alias may say; NULL: as we do */
     enum horon_config_type type;
@@ -104,6 +105,7 @@ enum horon_config_origin {
     HORON_CONFIG_FROM_ENVIRONMENT,
     HORON_CONFIG_FROM_ALIAS,
     HORON_CONFIG_FROM_ALIAS_TOO,
+    HORON_CONFIG_FROM_ALIAS_OFF,
     HORON_CONFIG_FROM_CALLER
 };
 

@@ -94,6 +94,12 @@ static int64_t parse_bool(const char *text)
     return index < 0 ? -1 : index % 2;
 }
 
+static horon_status_t refuse_switch(const char *variable, const char *text,
+                                    struct horon_error *error)
+{
+    return horon_error_set(error, HORON_ERR_CONFIG, "%s=%s is neither 0 nor 1", variable, text);
+}
+
 /* In the largest unit of which it is a whole number. */
 static void write_number(enum horon_config_type type, int64_t value, char *text, size_t bytes)
 {
@@ -164,8 +170,7 @@ horon_status_t horon_config_parse(struct horon_config *config, const struct horo
     case HORON_CONFIG_BOOL:
         *(int64_t *)field = parse_bool(text);
         if (*(int64_t *)field < 0)
-            return horon_error_set(error, HORON_ERR_CONFIG, "%s=%s is neither 0 nor 1", variable,
-                                   text);
+            return refuse_switch(variable, text, error);
         return HORON_OK;
     case HORON_CONFIG_WORD:
         *(int64_t *)field = find_choice(row->choices, text);
@@ -250,6 +255,13 @@ horon_status_t horon_config_load_row(struct horon_config *config,
     if (text) {
         *origin = HORON_CONFIG_FROM_ENVIRONMENT;
         return horon_config_parse(config, row, variable, text, error);
+    }
+    text = row->alias_off ? getenv(row->alias_off) : NULL;
+    const int64_t off = text ? parse_bool(text) : 0;
+    if (off != 0) {
+        *origin = HORON_CONFIG_FROM_ALIAS_OFF;
+        return off < 0 ? refuse_switch(row->alias_off, text, error)
+                       : horon_config_parse(config, row, row->alias_off, "0", error);
     }
     text = read_alias(row, row->alias);
     if (text) {

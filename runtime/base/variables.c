@@ -121,7 +121,8 @@ static const struct horon_config_row *row_of_alias(const char *name, size_t name
     const struct horon_config_row *rows = horon_config_rows(&row_count);
     for (size_t i = 0; i < row_count; i++)
         if ((rows[i].alias && is_called(rows[i].alias, name, name_bytes)) ||
-            (rows[i].alias_too && is_called(rows[i].alias_too, name, name_bytes)))
+            (rows[i].alias_too && is_called(rows[i].alias_too, name, name_bytes)) ||
+            (rows[i].alias_off && is_called(rows[i].alias_off, name, name_bytes)))
             return &rows[i];
     return NULL;
 }

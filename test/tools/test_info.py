@@ -122,6 +122,23 @@ def test_info_tells_where_a_value_comes_from():
     assert "HORON_SHM=1  (default)" in out
 
 
+def test_info_tells_that_a_switch_of_horovods_comes_before_its_time():
+    switch = "HOROVOD_STALL_CHECK_DISABLE"
+    times = {
+        "HOROVOD_STALL_CHECK_TIME_SECONDS": "7",
+        "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "9",
+    }
+    out = info("--config", **times, **{switch: "1"})[1]
+    assert f"HORON_STALL_WARN=0ms  ({switch})" in out
+    assert f"HORON_STALL_SHUTDOWN_TIME=0ms  ({switch})" in out
+    out = info("--config", **times, **{switch: "0"})[1]
+    assert "HORON_STALL_WARN=7000ms  (HOROVOD_STALL_CHECK_TIME_SECONDS)" in out
+    out = info("--config", HORON_STALL_WARN="2s", **{switch: "1"})[1]
+    assert "HORON_STALL_WARN=2000ms  (environment)" in out
+    status, _, err = info_with_errors("--config", **{switch: "x"})
+    assert (status, f"{switch}=x is neither 0 nor 1" in err) == (1, True), err
+
+
 def test_info_keeps_the_key_to_itself():
     status, out = info("--config", HORON_JOB_KEY="do-not-show")
     assert status == 0

@@ -20,6 +20,8 @@ static const char *origin_name(enum horon_config_origin origin, const struct hor
         return row->alias;
     case HORON_CONFIG_FROM_ALIAS_TOO:
         return row->alias_too;
+    case HORON_CONFIG_FROM_ALIAS_OFF:
+        return row->alias_off;
     case HORON_CONFIG_FROM_CALLER:
         return "caller";
     }
@@ -70,6 +72,8 @@ static void print_aliases(FILE *to, const struct horon_config_row *row, const ch
         fprintf(to, "%s%s", before, row->alias);
     if (row->alias_too)
         fprintf(to, ", %s", row->alias_too);
+    if (row->alias_off)
+        fprintf(to, ", %s", row->alias_off);
 }
 
 /* @return false: its value is wrong */

@@ -152,7 +152,7 @@ static void test_config_rows_have_fields_of_their_own(void **state)
             assert_string_not_equal(rows[k].name, rows[i].name);
             if (rows[k].alias && rows[i].alias)
                 assert_string_not_equal(rows[k].alias, rows[i].alias);
-            assert_true(rows[i].alias || !rows[i].alias_too);
+            assert_true(rows[i].alias || !(rows[i].alias_too || rows[i].alias_off));
         }
     }
 }
@@ -371,8 +371,9 @@ static void test_config_horovod_variables_count_in_their_units(void **state)
     const struct horon_config_row *rows = horon_config_rows(&count);
     (void)state;
     for (size_t i = 0; i < count; i++)
-        aliases += (rows[i].alias ? 1u : 0u) + (rows[i].alias_too ? 1u : 0u);
-    assert_int_equal(aliases, 11); /* those below and in the next test: a new one belongs here */
+        aliases += (rows[i].alias ? 1u : 0u) + (rows[i].alias_too ? 1u : 0u) +
+                   (rows[i].alias_off ? 1u : 0u);
+    assert_int_equal(aliases, 13); /* those below and in the next test: a new one belongs here */
     expect_alias("HOROVOD_LOG_LEVEL", "warning", "LOG_LEVEL", HORON_LOG_WARN);
     expect_alias("HOROVOD_LOG_LEVEL", "fatal", "LOG_LEVEL", HORON_LOG_ERROR);
     expect_alias("HOROVOD_START_TIMEOUT", "30", "START_TIMEOUT", 30000);
@@ -380,6 +381,8 @@ static void test_config_horovod_variables_count_in_their_units(void **state)
     expect_alias("HOROVOD_CACHE_CAPACITY", "0", "CACHE_ENTRIES", 0);
     expect_alias("HOROVOD_STALL_CHECK_TIME_SECONDS", "120", "STALL_WARN", 120000);
     expect_alias("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "90", "STALL_SHUTDOWN_TIME", 90000);
+    expect_alias("HOROVOD_STALL_CHECK_DISABLE", "1", "STALL_WARN", 0);
+    expect_alias("HOROVOD_STALL_CHECK_DISABLE", "off", "STALL_WARN", 60000);
     expect_alias("HOROVOD_DYNAMIC_PROCESS_SETS", "0", "DYNAMIC_PROCESS_SETS", 0);
     expect_alias("HOROVOD_TIMELINE_MARK_CYCLES", "1", "TIMELINE_CYCLES", 1);
     setenv("HOROVOD_TIMELINE", "/tmp/t", 1);
