@@ -31,13 +31,14 @@ from itertools import pairwise
 from operator import index
 
 from horon import _horon
-from horon._names import fit, operation_name, part_name
+from horon._names import fit, part_name
 from horon._objects import (
     CAUSE_CHARACTERS_MAX,
     allgather_plain,
     begin_allgather_texts,
     texts_of,
 )
+from horon._parts import difference, text_of_part
 from horon._slots import Group, about_gradient
 from horon._world import Average, Max, Sum, place_of_this_rank, team_of
 from horon.exceptions import (
@@ -92,7 +93,6 @@ _MOVES = {
 
 _WITHDRAWN = (_horon.STATUSES["ERR_CANCELLED"], "CANCELLED", None, None, "", "")
 _AFTER_NAME = "\n"  # in what a rank tells the others about its failure
-_BEFORE_MEMBER = "\t"  # in what it tells them about a gradient that is in a group
 
 LOOK_S = 0.25  # between two looks whether a rank asks
 NAMES_MAX = 8  # of the gradients that one text is about
@@ -359,9 +359,9 @@ class GradientExchange:
             if not self.causes:
                 self.tell("causes", self.cause() if self.failure else "", self.causes)
             if not self.parts:
-                self.tell("parts", "\n".join(["", *self.taking_part(), ""]), self.parts)
+                self.tell("parts", text_of_part(self.slots.values(), self.groups), self.parts)
             causes = texts_of(self.causes[0])
-            odd = self.difference(texts_of(self.parts[0]))
+            odd = difference(self.team, texts_of(self.parts[0]))
             if odd is not None:  # on all ranks, as they have the same texts
                 self.take_back()
         except HoronInternalError as error:
@@ -389,41 +389,6 @@ class GradientExchange:
 
     def tell(self, what, text, begun):
         begin_allgather_texts(self.team, part_name(self.verdict.name, what), text, begun)
-
-    def taking_part(self):
-        """-> the gradients that this rank exchanges in this step: their names; of a group's, first
-        what it goes by, as it meets what other ranks have in that place"""
-        slots = self.slots.values()
-        alone = [slot.name for slot in slots if slot.group is None and slot.takes_part()]
-        return alone + [
-            name.removeprefix("allreduce.") + _BEFORE_MEMBER + slot.name
-            for group in self.groups
-            for name, slot in zip(group.wire_names(), group.slots, strict=True)
-        ]
-
-    def difference(self, texts):
-        """-> what to raise if two ranks differ, or None. A rank that has joined has no text."""
-        names_of = {text: set(text.split("\n")[1:-1]) for text in set(texts)}  # mostly one
-        ranks = zip(self.team.ranks, texts, strict=True)
-        parts = {rank: names_of[text] for rank, text in ranks if text}
-        every = set().union(*parts.values())
-        lacking = {rank: sorted(every - names) for rank, names in parts.items() if every - names}
-        if not lacking:
-            return None
-        rank, names = next(iter(lacking.items()))
-        other = next(one for one, its in parts.items() if names[0] in its)
-        name, _, member = names[0].partition(_BEFORE_MEMBER)
-        what = f"{member}, as {name} of a group," if member else name
-        return HoronInternalError(
-            f"the gradient of {what} is exchanged by rank {other} and not by rank {rank}, where it "
-            "is frozen, not in the optimizer or in another group: freeze, add or group it on all "
-            "ranks alike, between the same steps, or on none",
-            _horon.STATUSES["ERR_MISMATCH"],
-            "DESCRIPTION",
-            *sorted((rank, other)),
-            host=self.team.hosts[self.team.ranks.index(min(rank, other))],
-            name=operation_name("allreduce", name, None),
-        )
 
     def take_back(self):
         """Withdraws all that is on its way here; the other ranks do the same.
