@@ -38,7 +38,7 @@ from horon._objects import (
     begin_allgather_texts,
     texts_of,
 )
-from horon._parts import difference, text_of_part
+from horon._parts import CLEARED, difference, text_of_part
 from horon._slots import Group, about_gradient
 from horon._world import Average, Max, Sum, place_of_this_rank, team_of
 from horon.exceptions import (
@@ -126,6 +126,7 @@ class GradientExchange:
         self.stage = OPEN
         self.failure = None  # of this rank in this step: class, text and data of what to raise
         self.error = None  # of a failed step: what synchronize() raises
+        self.made_of_last = ""  # of what the last exchange gave: see _parts.py
         self.missed = False  # this rank has dropped a step that the others may have taken
         self.causes = []  # the request that tells why ranks have failed, ...
         self.parts = []  # ... and the one that tells which gradients take part
@@ -323,7 +324,10 @@ class GradientExchange:
     def start_verdict(self):
         if self.verdict is None or self.verdict.team is not self.team:
             self.verdict = _Verdict(self.team, self.verdict_name, self.how)
-        self.verdict.start(self.failure is not None or self.own_part() != self.known_part)
+        if self.fired and self.made_of_last == CLEARED:  # a step that was dropped as a whole
+            self.made_of_last = ""
+        asks = self.failure is not None or self.made_of_last == CLEARED
+        self.verdict.start(asks or self.own_part() != self.known_part)
 
     def own_part(self):
         """-> what differs from step to step if other gradients take part here; none is removed."""
@@ -359,7 +363,8 @@ class GradientExchange:
             if not self.causes:
                 self.tell("causes", self.cause() if self.failure else "", self.causes)
             if not self.parts:
-                self.tell("parts", text_of_part(self.slots.values(), self.groups), self.parts)
+                part = text_of_part(self.slots.values(), self.groups, self.made_of_last)
+                self.tell("parts", part, self.parts)
             causes = texts_of(self.causes[0])
             odd = difference(self.team, texts_of(self.parts[0]))
             if odd is not None:  # on all ranks, as they have the same texts
@@ -442,6 +447,7 @@ class GradientExchange:
         self.parts.clear()
         self.over.clear()
         self.fired.clear()
+        self.made_of_last = ""
         self.failure = None
         self.team = None
         self.move(OPEN)

@@ -11,6 +11,7 @@ here refers to the optimizer, so that it goes as soon as its last user drops it.
 
 from contextlib import contextmanager, suppress
 
+from horon._parts import CLEARED, STEPPED
 from horon._world import ranks_beside, warn
 
 
@@ -75,6 +76,12 @@ class Steps:
                 "optimizer.synchronize(); the gradients are not exchanged again."
             )
 
+    def forget_gradients(self):
+        """They are cleared, also those that an exchange has given all ranks."""
+        if self.exchange is not None and self.exchanged_by == "synchronize":
+            self.exchange.made_of_last = CLEARED
+        self.exchanged_by = None
+
     # ---- Updating ----
 
     def check_update(self):
@@ -99,6 +106,8 @@ class Steps:
             self.updating = False
             raise
         self.updating = False
+        if self.exchange is not None and self.exchanged_by == "synchronize":
+            self.exchange.made_of_last = STEPPED
         self.exchanged_by = None
         return result
 

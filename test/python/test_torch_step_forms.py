@@ -194,3 +194,60 @@ def rank_in_inference_mode(options):
 )
 def test_steps_and_gradients_of_inference_mode(run_ranks, options):
     run_ranks(2, rank_in_inference_mode, options)
+
+
+def rank_zeroes_what_others_step_with(alone):
+    """After synchronize() one rank, or each, clears the gradients, and steps with none."""
+    hvd.init()
+    p = nn.Parameter(torch.ones(2))
+    inner = torch.optim.SGD([p], lr=1.0, weight_decay=0.5)
+    optimizer = hvd.DistributedOptimizer(inner, [("p", p)], op=hvd.Sum)
+    zeroes = not alone or hvd.rank() == 1
+
+    def compute():
+        (p * (1.0 + hvd.rank())).sum().backward()
+
+    compute()
+    optimizer.synchronize()
+    if zeroes:
+        optimizer.zero_grad()
+    if not alone:
+        optimizer.step()
+        assert p.tolist() == [0.5, 0.5] and p.grad.tolist() == [0.0, 0.0]  # it has decayed
+        return
+    if not zeroes:
+        optimizer.step()
+        optimizer.zero_grad()
+        compute()
+    with pytest.raises(hvd.HoronInternalError, match=r"rank 1 has .* rank 0 has step") as caught:
+        optimizer.step()
+    assert (caught.value.rank, caught.value.other_rank) == (0, 1)
+    optimizer.zero_grad()
+    hvd.broadcast_parameters([("p", p)], root_rank=0)
+    compute()
+    optimizer.step()
+    assert p.tolist() == [-4.25, -4.25]  # 1 - 3.5, less a half of it, and 3
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_gradients_that_one_rank_clears_after_synchronize(run_ranks, alone):
+    run_ranks(2, rank_zeroes_what_others_step_with, alone)
+
+
+def rank_drops_a_step_alone():
+    """It has gradients of its own in the next one, so that the ranks are in one step."""
+    hvd.init()
+    p = nn.Parameter(torch.ones(1))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([p], lr=1.0), [("p", p)], op=hvd.Sum)
+    for step in range(2):
+        (p * (1.0 + hvd.rank())).sum().backward()
+        optimizer.synchronize()
+        if step == 1 or hvd.rank() == 0:
+            with optimizer.skip_synchronize():
+                optimizer.step()
+        optimizer.zero_grad()
+    assert p.tolist() == [-5.0 if hvd.rank() == 0 else -2.0]
+
+
+def test_a_step_that_one_rank_drops_after_synchronize(run_ranks):
+    run_ranks(2, rank_drops_a_step_alone)

@@ -213,7 +213,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
                     "cause a race condition."
                 )
             exchange.abandon("optimizer.zero_grad() was called before optimizer.step() had ended")
-        self._horon_steps.exchanged_by = None
+        self._horon_steps.forget_gradients()
         return super().zero_grad(*args, **kwargs)
 
     def add_param_group(self, param_group):
