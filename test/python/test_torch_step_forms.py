@@ -234,6 +234,32 @@ def test_gradients_that_one_rank_clears_after_synchronize(run_ranks, alone):
     run_ranks(2, rank_zeroes_what_others_step_with, alone)
 
 
+def rank_lacks_a_batch_after_a_dropped_step(with_closure):
+    """All ranks drop a step, and clear its gradients without the optimizer; then one has none."""
+    hvd.init()
+    p = nn.Parameter(torch.ones(1))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([p], lr=1.0), [("p", p)], op=hvd.Sum)
+    p.sum().backward()
+    optimizer.synchronize()
+    p.grad = None  # as model.zero_grad()
+
+    def compute():
+        if hvd.rank() == 1:
+            (p * 3.0).sum().backward()
+
+    if with_closure:
+        optimizer.step(compute)
+    else:
+        compute()
+        optimizer.step()
+    assert p.tolist() == [-2.0]
+
+
+@pytest.mark.parametrize("with_closure", [False, True])
+def test_a_rank_without_a_batch_after_a_step_that_all_drop(run_ranks, with_closure):
+    run_ranks(2, rank_lacks_a_batch_after_a_dropped_step, with_closure)
+
+
 def rank_drops_a_step_alone():
     """It has gradients of its own in the next one, so that the ranks are in one step."""
     hvd.init()

@@ -167,10 +167,18 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         if original is not None:
             original._opt_called = True
 
+    def _notice_cleared(self):
+        """model.zero_grad() clears gradients and does not say so; synchronize() leaves none out."""
+        if self._horon_steps.exchanged_by == "synchronize" and all(
+            slot.param.grad is None for slot in self._options.slots.values()
+        ):
+            self._horon_steps.forget_gradients()
+
     def step(self, closure=None, *args, **kwargs):
         self._mark_for_schedulers()
         steps = self._horon_steps
         steps.check_update()
+        self._notice_cleared()
         if closure is None:
             steps.synchronize_for_step(self.synchronize)
             return steps.update(super().step, *args, **kwargs)
