@@ -234,16 +234,17 @@ def test_gradients_that_one_rank_clears_after_synchronize(run_ranks, alone):
     run_ranks(2, rank_zeroes_what_others_step_with, alone)
 
 
-def rank_lacks_a_batch_after_a_dropped_step(with_closure):
+def rank_lacks_a_batch_after_a_dropped_step(with_closure, clears_there):
     """All ranks drop a step, and clear its gradients without the optimizer; then one has none."""
     hvd.init()
     p = nn.Parameter(torch.ones(1))
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([p], lr=1.0), [("p", p)], op=hvd.Sum)
     p.sum().backward()
     optimizer.synchronize()
-    p.grad = None  # as model.zero_grad()
+    p.grad = p.grad if clears_there else None  # as model.zero_grad()
 
     def compute():
+        p.grad = None
         if hvd.rank() == 1:
             (p * 3.0).sum().backward()
 
@@ -255,9 +256,11 @@ def rank_lacks_a_batch_after_a_dropped_step(with_closure):
     assert p.tolist() == [-2.0]
 
 
-@pytest.mark.parametrize("with_closure", [False, True])
-def test_a_rank_without_a_batch_after_a_step_that_all_drop(run_ranks, with_closure):
-    run_ranks(2, rank_lacks_a_batch_after_a_dropped_step, with_closure)
+@pytest.mark.parametrize(
+    ("with_closure", "clears_there"), [(False, False), (True, False), (True, True)]
+)
+def test_a_rank_without_a_batch_after_a_step_that_all_drop(run_ranks, with_closure, clears_there):
+    run_ranks(2, rank_lacks_a_batch_after_a_dropped_step, with_closure, clears_there)
 
 
 def rank_drops_a_step_alone():

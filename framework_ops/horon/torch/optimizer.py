@@ -199,6 +199,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             except Exception as error:
                 steps.give_up(error)
                 raise
+            self._notice_cleared()
             steps.synchronize_for_step(self.synchronize)
             return loss
 
