@@ -324,8 +324,6 @@ class GradientExchange:
     def start_verdict(self):
         if self.verdict is None or self.verdict.team is not self.team:
             self.verdict = _Verdict(self.team, self.verdict_name, self.how)
-        if self.fired and self.made_of_last == CLEARED:  # a step that was dropped as a whole
-            self.made_of_last = ""
         asks = self.failure is not None or self.made_of_last == CLEARED
         self.verdict.start(asks or self.own_part() != self.known_part)
 

@@ -24,6 +24,7 @@ class Steps:
         self.options = options
         self.exchange = options if others else None
         self.exchanged_by = None  # what has exchanged the gradients that are there: a method's name
+        self.cleared = False  # those that synchronize() gave, and nothing was exchanged since
         self.updating = False  # the user's optimizer has begun to update parameters, and not ended
         self.should_synchronize = True
 
@@ -39,6 +40,7 @@ class Steps:
         else:
             self.exchange.synchronize()
         self.exchanged_by = "synchronize"
+        self.cleared = False
 
     def check_alone(self):
         with suppress(ValueError):  # without a job, or the process set, it is alone
@@ -68,6 +70,8 @@ class Steps:
                 )
             return
         if self.exchanged_by is None or fired:
+            if self.cleared and not fired:
+                self.exchange.made_of_last = CLEARED
             synchronize()
             self.exchanged_by = "step"
         elif self.exchanged_by == "synchronize":
@@ -79,7 +83,7 @@ class Steps:
     def forget_gradients(self):
         """They are cleared, also those that an exchange has given all ranks."""
         if self.exchange is not None and self.exchanged_by == "synchronize":
-            self.exchange.made_of_last = CLEARED
+            self.cleared = True
         self.exchanged_by = None
 
     # ---- Updating ----
@@ -124,5 +128,6 @@ class Steps:
             self.exchange.abandon(why)
             self.exchange.missed = False  # as for an update that was interrupted
         self.exchanged_by = None
+        self.cleared = False
         self.updating = False
         self.should_synchronize = True

@@ -2,6 +2,8 @@
 """DistributedOptimizer.step() with a closure, which may raise, in skip_synchronize() and in
 inference mode."""
 
+import copy
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -280,3 +282,44 @@ def rank_drops_a_step_alone():
 
 def test_a_step_that_one_rank_drops_after_synchronize(run_ranks):
     run_ranks(2, rank_drops_a_step_alone)
+
+
+def rank_owner_hands_its_step_on():
+    """Rank 0 alone updates, and rank 1, which drops what it was given, lacks the next batch: each
+    calls synchronize() itself, so that both are in the same step."""
+    hvd.init()
+    p = nn.Parameter(torch.ones(1))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([p], lr=1.0), [("p", p)], op=hvd.Sum)
+    for step in range(2):
+        if step == 0 or hvd.rank() == 0:
+            p.sum().backward()
+        optimizer.synchronize()
+        if hvd.rank() == 0:
+            with optimizer.skip_synchronize():
+                optimizer.step()
+        optimizer.zero_grad()
+        hvd.broadcast_parameters([("p", p)], root_rank=0)
+    assert p.tolist() == [-2.0]
+
+
+def test_a_step_of_one_rank_that_hands_it_on(run_ranks):
+    run_ranks(2, rank_owner_hands_its_step_on)
+
+
+def rank_alone_steps_after_synchronize():
+    """It is warned as beside others, and so is a copy, which is allowed where nothing is
+    exchanged."""
+    hvd.init()
+    p = nn.Parameter(torch.ones(1))
+    optimizer = hvd.DistributedOptimizer(torch.optim.SGD([p], lr=1.0), [("p", p)])
+    for one in (optimizer, copy.deepcopy(optimizer)):
+        (q,) = one.param_groups[0]["params"]
+        q.sum().backward()
+        one.synchronize()
+        with pytest.warns(UserWarning, match="without optimizer.skip_synchronize"):
+            one.step()
+        assert q.tolist() == [0.0]
+
+
+def test_steps_of_one_rank_after_synchronize(run_ranks):
+    run_ranks(1, rank_alone_steps_after_synchronize)

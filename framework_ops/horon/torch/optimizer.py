@@ -169,9 +169,9 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     def _notice_cleared(self):
         """model.zero_grad() clears gradients and does not say so; synchronize() leaves none out."""
-        if self._horon_steps.exchanged_by == "synchronize" and all(
-            slot.param.grad is None for slot in self._options.slots.values()
-        ):
+        slots = self._exchange.slots.values() if self._exchange is not None else ()
+        was_given = slots and self._horon_steps.exchanged_by == "synchronize"
+        if was_given and all(slot.param.grad is None for slot in slots):
             self._horon_steps.forget_gradients()
 
     def step(self, closure=None, *args, **kwargs):
