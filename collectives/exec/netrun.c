@@ -165,7 +165,8 @@ static horon_status_t post_sends(struct horon_netrun *run, struct horon_error *e
            run->sends_posted <= run->stage + ahead) {
         struct horon_netrun_stage *slot = &run->slots[run->sends_posted & 1];
         status = post_moves(run, slot, true, error);
-        push_moves(run, slot);
+        if (!status)
+            push_moves(run, slot);
         run->sends_posted++;
     }
     return status;
