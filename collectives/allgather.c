@@ -85,6 +85,8 @@ static void begin(struct horon_channel *channel)
     struct allgather *state = state_of(channel);
     state->lengths_known = state->reads = false;
     state->ahead_bytes = state->ahead_bytes_next;
+    assert(state->ahead_bytes >= AHEAD_MIN_BYTES);
+    assert(state->ahead_bytes <= state->ahead_max);
 }
 
 static const uint64_t *ahead_of(const struct allgather *state, int rank)

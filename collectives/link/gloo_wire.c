@@ -102,6 +102,8 @@ static void free_early(struct horon_gloo_pair *pair, struct horon_gloo_early *ea
     *at = early->next;
     if (!*at)
         pair->early_last = at;
+    assert(early != pair->into_early); /* nothing comes into it any more */
+    assert(early->bytes <= pair->early_bytes);
     pair->early_bytes -= early->bytes;
     horon_free(early);
 }
@@ -139,6 +141,7 @@ static bool may_be_horon(const struct horon_gloo_pair *pair)
 static void take_over(struct horon_gloo_pair *pair, struct horon_gloo_message *message)
 {
     const struct horon_gloo_early *early = pair->into_early;
+    assert(early && !pair->into && pair->payload_left <= early->bytes);
     const size_t filled = early->bytes - pair->payload_left;
     const bool fits = early->bytes <= message->bytes;
     if (filled && fits)

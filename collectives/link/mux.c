@@ -356,6 +356,15 @@ void horon_mux_forget_channel(struct horon_mux *mux, uint32_t channel)
     }
 }
 
+/* What waits to be sent, unless the link is full. What goes wrong is said once all has been read.
+ */
+static void offer(struct horon_mux *mux, bool *moved_out)
+{
+    struct horon_error *broken = &mux->tx.broken;
+    if (!broken->status && !mux->tx.full && horon_mux_tx_wants(mux))
+        broken->status = horon_mux_tx_progress(mux, moved_out, broken);
+}
+
 /* Out first: somebody may wait for it. What comes in often asks for something more to go out. If
  * the way out is gone, what the peer sent before it went still counts, its last words above all:
  * the link is lost once a turn has found nothing more to read. Else it is read only if something is
@@ -369,8 +378,7 @@ static horon_status_t move_both_ways(struct horon_mux *mux, bool *moved_out,
     const bool lent = mux->rx.fetches.first != NULL;
     bool came = false;
     mux->tx.full = false; /* of what goes from here on the link has not said anything */
-    if (!broken->status && horon_mux_tx_wants(mux))
-        broken->status = horon_mux_tx_progress(mux, moved_out, broken);
+    offer(mux, moved_out);
     horon_status_t status = HORON_OK;
     if (broken->status || mux->link->ops->ready(mux->link))
         status = horon_mux_rx_progress(mux, &came, lost);
@@ -383,8 +391,8 @@ static horon_status_t move_both_ways(struct horon_mux *mux, bool *moved_out,
         *lost = *broken;
         return broken->status;
     }
-    if (!status && !broken->status && !mux->tx.full && horon_mux_tx_wants(mux))
-        broken->status = horon_mux_tx_progress(mux, moved_out, broken);
+    if (!status)
+        offer(mux, moved_out);
     return status;
 }
 
@@ -424,9 +432,8 @@ void horon_mux_push(struct horon_mux *mux)
     if (!mux)
         return;
     HORON_ASSERT_OWNER(mux->options.owner);
-    struct horon_error *broken = &mux->tx.broken;
-    if (!mux->failure.status && !broken->status && !mux->tx.full && horon_mux_tx_wants(mux))
-        broken->status = horon_mux_tx_progress(mux, &moved, broken);
+    if (!mux->failure.status)
+        offer(mux, &moved);
 }
 
 static void lose_peer(struct horon_mux *mux, const char *what, horon_cause_t cause)

@@ -251,6 +251,7 @@ horon_status_t horon_config_load_row(struct horon_config *config,
 {
     char variable[96];
     snprintf(variable, sizeof variable, "HORON_%s", row->name);
+    assert(!row->alias_off || row->type == HORON_CONFIG_TIME); /* "0" is a value of it */
     const char *text = getenv(variable);
     if (text) {
         *origin = HORON_CONFIG_FROM_ENVIRONMENT;
