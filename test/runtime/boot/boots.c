@@ -73,7 +73,9 @@ static void *join_one(void *arg)
 {
     struct boots_rank *rank = arg;
     const struct boots *world = rank->world;
-    const char *settings[2 * BOOT_SETTINGS_MAX + 1];
+    const char *settings[2 * BOOT_SETTINGS_MAX + 2];
+    const int limit_ms = rank->limit_ms ? rank->limit_ms : world->limit_ms;
+    char limit[32];
     const struct horon_boot_caller caller = {.control_bytes = control_bytes,
                                              .arena_bytes = arena_bytes,
                                              .host_ranks_max = world->host_ranks_max,
@@ -92,6 +94,9 @@ static void *join_one(void *arg)
         settings[count++] = world->settings[i];
     for (int i = 0; rank->settings[i]; i++)
         settings[count++] = rank->settings[i];
+    snprintf(limit, sizeof limit, "START_TIMEOUT=%dms", limit_ms);
+    if (limit_ms)
+        settings[count++] = limit;
     settings[count] = NULL;
     rank->status = horon_config_load(&config, settings, NULL, &rank->error);
     config.spin_us = (int64_t)world->control_bytes;
@@ -113,6 +118,20 @@ void boots_join(struct boots *world)
     for (int r = 0; r < world->size; r++)
         if (!world->ranks[r].absent)
             pthread_join(world->ranks[r].thread, NULL);
+}
+
+void boots_join_until(struct boots *world, const char *said)
+{
+    const struct boots start = *world;
+    for (int doublings = 0; doublings <= 6; doublings += 2) {
+        *world = start;
+        world->limit_ms <<= doublings;
+        for (int r = 0; r < world->size; r++)
+            world->ranks[r].limit_ms <<= doublings;
+        boots_join(world);
+        if (strstr(world->ranks[0].error.text, said))
+            return;
+    }
 }
 
 void boots_part(struct boots *world)

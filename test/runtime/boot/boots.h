@@ -22,6 +22,7 @@ struct boots_rank {
     const char *settings[BOOT_SETTINGS_MAX + 1]; /* on top of the world's; first NULL ends them */
     bool absent;                                 /* never starts */
     int size;                                    /* what it takes for the world's; 0: that */
+    int limit_ms;                                /* of joining; 0: the world's */
     struct horon_log log;
     struct horon_boot boot;
     horon_status_t status;
@@ -37,6 +38,7 @@ struct boots_rank {
 struct boots {
     int size;
     const char *settings[BOOT_SETTINGS_MAX + 1];
+    int limit_ms; /* of joining; 0: what is in the settings, or horon's own */
     size_t control_bytes, arena_bytes;
     int host_ranks_max;
     uint64_t slow_ns;               /* as of horon_boot_caller */
@@ -55,6 +57,9 @@ void boots_init(struct boots *world, int size, const char *store);
 void boots_setting(struct boots *world, const char *setting);
 /** Starts all ranks and waits until each has joined or failed. */
 void boots_join(struct boots *world);
+/** Joins until rank 0's error has @p said, with all limits four times as long each time: where
+ * others have the cores, ranks may not have met within a short one. Gives up after a few. */
+void boots_join_until(struct boots *world, const char *said);
 /** Ends the boots of all ranks that joined. */
 void boots_part(struct boots *world);
 /** Asserts that all joined. */

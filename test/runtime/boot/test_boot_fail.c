@@ -42,11 +42,11 @@ static void test_boot_wrong_key_is_told_apart(void **state)
     (void)state;
     place_tcp(&place);
     boots_init(&world, 3, place.setting);
-    boots_setting(&world, "START_TIMEOUT=500ms");
+    world.limit_ms = 500;
     world.ranks[0].settings[0] = "JOB_KEY=a secret of these tests";
     world.ranks[1].settings[0] = "JOB_KEY=a Secret of these tests";
     world.ranks[2].settings[0] = "JOB_KEY=a secret of these tests";
-    boots_join(&world);
+    boots_join_until(&world, "rank 1 never came; 127.0.0.1 (which says that it is rank 1)");
     assert_int_equal(world.ranks[1].status, HORON_ERR_AUTH);
     assert_non_null(strstr(world.ranks[1].error.text, "job key"));
     assert_null(strstr(world.ranks[1].error.text, "Secret"));
@@ -58,14 +58,14 @@ static void test_boot_wrong_key_is_told_apart(void **state)
     assert_null(strstr(world.ranks[0].warning, "ecret"));
 }
 
-/* Ranks look for rank 0 at a row of ports, again and again, as under torchrun. */
-static void join_by_master_port(struct boots *world)
+/* Ranks look for rank 0 at a row of ports, again and again, as under torchrun, until @p said. */
+static void join_by_master_port(struct boots *world, const char *said)
 {
     char port[16];
     snprintf(port, sizeof port, "%d", free_port());
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     setenv("MASTER_PORT", port, 1);
-    boots_join(world);
+    boots_join_until(world, said);
     unsetenv("MASTER_ADDR");
     unsetenv("MASTER_PORT");
 }
@@ -88,21 +88,19 @@ static void expect_refused(const struct boots *world, horon_status_t status, con
 
 static void test_boot_rank_that_is_refused_is_told_why(void **state)
 {
-    static const char *const server_gives_up_first[][2] = {
-        {"START_TIMEOUT=400ms", "START_TIMEOUT=900ms"},
-        {"START_TIMEOUT=900ms", "START_TIMEOUT=400ms"}};
     (void)state;
     for (int i = 0; i < 4; i++) {
         const bool key = i / 2;
+        const int gives_up_first = i % 2;
         struct boots world;
         boots_init(&world, 2, "STORE=");
         for (int r = 0; r < 2; r++) {
-            world.ranks[r].settings[0] = server_gives_up_first[i % 2][r];
-            world.ranks[r].settings[1] =
+            world.ranks[r].limit_ms = r == gives_up_first ? 400 : 900;
+            world.ranks[r].settings[0] =
                 r && key ? "JOB_KEY=a Secret of these tests" : "JOB_KEY=a secret of these tests";
         }
         world.ranks[1].size = key ? 2 : 3;
-        join_by_master_port(&world);
+        join_by_master_port(&world, "was refused");
         if (key)
             expect_refused(&world, HORON_ERR_AUTH, "127.0.0.1 (which says that it is rank 1)",
                            "the job keys differ");
@@ -120,9 +118,9 @@ static void test_boot_rank_that_comes_twice_is_told(void **state)
     place_tcp(&place);
     boots_init(&world, 3, place.setting);
     boots_setting(&world, "JOB_KEY=a secret of these tests");
-    boots_setting(&world, "START_TIMEOUT=700ms");
+    world.limit_ms = 700;
     world.ranks[2].rank = 1;
-    boots_join(&world);
+    boots_join_until(&world, "rank 1 came twice");
     const struct boots_rank *second =
         &world.ranks[world.ranks[1].status == HORON_ERR_CONFIG ? 1 : 2];
     const struct boots_rank *first = &world.ranks[second == &world.ranks[1] ? 2 : 1];
@@ -153,17 +151,18 @@ static void miss_ranks(void (*make_place)(struct place *place))
 {
     struct place place;
     struct boots world;
+    char limit[32];
     const int fds = count_fds();
     make_place(&place);
     boots_init(&world, 5, place.setting);
     boots_setting(&world, "JOB_KEY=a secret of these tests");
-    boots_setting(&world, "START_TIMEOUT=300ms");
+    world.limit_ms = 300;
     world.ranks[2].absent = true;
     world.ranks[4].absent = true;
-    boots_join(&world);
-    boots_expect_all_fail(&world, HORON_ERR_TIMEOUT, "2, 4");
-    boots_expect_all_fail(&world, HORON_ERR_TIMEOUT, "never came");
-    boots_expect_all_fail(&world, HORON_ERR_TIMEOUT, "300 ms");
+    boots_join_until(&world, "ranks 2, 4 never came");
+    snprintf(limit, sizeof limit, "longer than %d ms", world.limit_ms);
+    boots_expect_all_fail(&world, HORON_ERR_TIMEOUT, "ranks 2, 4 never came");
+    boots_expect_all_fail(&world, HORON_ERR_TIMEOUT, limit);
     assert_int_equal(count_fds(), fds);
     place_end(&place);
 }

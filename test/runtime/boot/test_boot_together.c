@@ -179,15 +179,15 @@ static void test_boot_together_has_the_limit_of_joining(void **state)
     struct boots world;
     (void)state;
     begin(&place, &world);
-    boots_setting(&world, "START_TIMEOUT=1s");
+    world.limit_ms = 1000;
     world.prepare = wait_for_ever;
-    boots_join(&world);
+    boots_join_until(&world, DOING);
     boots_expect_all_fail(&world, HORON_ERR_TIMEOUT, DOING ": the library waits");
     begin(&place, &world);
-    boots_setting(&world, "START_TIMEOUT=1s");
+    world.limit_ms = 1000;
     world.prepare = get_through_but_one;
     chosen = 2;
-    boots_join(&world);
+    boots_join_until(&world, DOING);
     boots_expect_all_fail(&world, HORON_ERR_TIMEOUT, DOING ": the library waits");
     assert_non_null(strstr(world.ranks[0].error.text, "rank 2 ("));
 }
@@ -199,12 +199,12 @@ static void test_boot_together_ranks_that_are_left_out_are_told(void **state)
     struct boots world;
     (void)state;
     begin(&place, &world);
-    boots_setting(&world, "START_TIMEOUT=1s");
+    world.limit_ms = 1000;
     boots_setting(&world, "RANKS=0-2");
     for (int r = 0; r < RANKS; r++)
         world.ranks[r].size = RANKS + 2;
     world.prepare = wait_for_ever;
-    boots_join(&world);
+    boots_join_until(&world, DOING);
     boots_expect_all_fail(&world, HORON_ERR_TIMEOUT,
                           DOING ": the library waits; HORON_RANKS leaves out 2 that");
 }
@@ -215,10 +215,10 @@ static void test_boot_together_rank_that_stands_still_is_named(void **state)
     struct boots world;
     (void)state;
     begin(&place, &world);
-    boots_setting(&world, "START_TIMEOUT=1s");
+    world.limit_ms = 1000;
     world.prepare = stand_still_on_one;
     chosen = 2;
-    boots_join(&world);
+    boots_join_until(&world, "came but went no further");
     boots_expect_all_fail(&world, HORON_ERR_TIMEOUT, "came but went no further");
 }
 
