@@ -48,7 +48,7 @@ static size_t state_bytes(const struct horon_team *team)
 {
     return sizeof(struct horon_alltoall) + peer_count(team) * sizeof(struct horon_alltoall_peer) +
            horon_transfers_bytes(transfer_max(team)) + horon_lent_table_bytes(team) +
-           (4 * (size_t)team->size + 2) * sizeof(uint64_t) +
+           horon_alltoall_words_bytes(team) + (4 * (size_t)team->size + 2) * sizeof(uint64_t) +
            (size_t)team->local_size * (sizeof(const uint8_t *) + sizeof(bool));
 }
 
@@ -67,7 +67,9 @@ static void init(void *memory, const struct horon_team *team)
     state->lent.parts =
         (struct horon_lent_part *)(void *)((char *)tables +
                                            horon_transfers_bytes(transfer_max(team)));
-    state->give_at = (uint64_t *)(void *)(state->lent.parts + team->local_size);
+    void *words = state->lent.parts + team->local_size;
+    horon_alltoall_init_words(state, team, words);
+    state->give_at = (uint64_t *)(void *)((char *)words + horon_alltoall_words_bytes(team));
     state->take_at = state->give_at + team->size + 1;
     state->rows = state->take_at + team->size + 1;
     state->give_rows = state->rows + team->size;

@@ -2,8 +2,9 @@
 /*
  * The runs of an all-to-all between hosts. They go straight from the input of one rank to the
  * output of the other: each byte crosses the network once, and is copied nowhere. A word goes ahead
- * of each run with its length, and with its data if that is short. Links that are missing are made
- * by the first such operation.
+ * of each run with its length, and with its data if that is short, or like what went that way in
+ * each of the two operations before: both ends know how much that was. Links that are missing are
+ * made by the first such operation.
  *
  * The runs to and from all ranks go side by side, in rounds: round w is bytes [w*R, (w+1)*R) of
  * each, and only a few rounds are under way. Else each connection would take what share of a link
@@ -19,27 +20,76 @@
 /* Of the word ahead; those of rounds end in a rank. */
 #define TAG_AHEAD UINT64_MAX
 
+/* Room of a word for data, and of all words one way, which are sent whole: one that is shorter than
+ * those before it must bear them. What is longer goes without being copied. */
+enum { ROOM_MIN_BYTES = 256, ROOM_MAX_BYTES = 4 << 10, ROOM_ALL_BYTES = 128 << 10 };
+
 /* Of a run in one round; all ranks agree. A fraction of a millisecond on a fast link, and worth the
  * word that asks for it. Between two hosts there is one link, which is always busy: runs go whole.
  */
 static size_t round_bytes(const struct horon_channel *channel)
 {
     const size_t bytes = channel->options.net_chunk_bytes / 4;
-    assert(bytes > HORON_ALLTOALL_WORD_BYTES);
     return channel->team->host_count > 2 ? bytes : INT64_MAX;
 }
 
-static horon_status_t begin_word(struct horon_channel *channel, struct horon_transfer *transfer,
-                                 bool is_send, int peer, struct horon_alltoall_word *ahead,
-                                 struct horon_error *error)
+static size_t room_max(const struct horon_team *team)
 {
-    *transfer = (struct horon_transfer){
+    const size_t share = ROOM_ALL_BYTES / (size_t)team->size / sizeof(uint64_t) * sizeof(uint64_t);
+    if (share < ROOM_MIN_BYTES)
+        return ROOM_MIN_BYTES;
+    return share < ROOM_MAX_BYTES ? share : ROOM_MAX_BYTES;
+}
+
+static size_t word_bytes(const struct horon_team *team)
+{
+    return sizeof(struct horon_alltoall_word) + room_max(team);
+}
+
+size_t horon_alltoall_words_bytes(const struct horon_team *team)
+{
+    return 2 * (size_t)(team->size - team->local_size) * word_bytes(team);
+}
+
+void horon_alltoall_init_words(struct horon_alltoall *state, const struct horon_team *team,
+                               void *memory)
+{
+    char *word = memory;
+    for (int i = 0; i < state->peer_count; i++, word += 2 * word_bytes(team)) {
+        state->peers[i].give.ahead = (struct horon_alltoall_word *)(void *)word;
+        state->peers[i].take.ahead =
+            (struct horon_alltoall_word *)(void *)(word + word_bytes(team));
+    }
+}
+
+/* Where that has no room, more than a little would only cost. */
+static size_t room_of(const struct horon_channel *channel, const struct horon_alltoall_run *run,
+                      int peer)
+{
+    const uint64_t alike = run->before[0] < run->before[1] ? run->before[0] : run->before[1];
+    const size_t eager = horon_mux_eager_bytes(channel->team->mux_of[peer]);
+    const bool fits = alike > ROOM_MIN_BYTES && alike <= room_max(channel->team) &&
+                      sizeof(struct horon_alltoall_word) + alike <= eager;
+    return fits ? (size_t)alike : ROOM_MIN_BYTES;
+}
+
+/* Both ends of a run say so once in an operation, after it has its room. */
+static void note_bytes(struct horon_alltoall_run *run, uint64_t bytes)
+{
+    run->before[1] = run->before[0];
+    run->before[0] = bytes;
+}
+
+static horon_status_t begin_word(struct horon_channel *channel, struct horon_alltoall_run *run,
+                                 bool is_send, int peer, struct horon_error *error)
+{
+    run->announced = (struct horon_transfer){
         .id = {(uint32_t)channel->options.channel, channel->ended, TAG_AHEAD},
-        .data = ahead,
-        .bytes = sizeof *ahead,
+        .data = run->ahead,
+        .bytes = sizeof *run->ahead + run->room,
         .check = channel->op->check,
     };
-    return horon_netrun_post(channel->team->mux_of[peer], transfer, is_send,
+    return horon_netrun_post(channel->team->mux_of[peer], &run->announced, is_send,
                              channel->team->rank_names[peer], error);
 }
 
@@ -73,27 +123,31 @@ static horon_status_t announce(struct horon_channel *channel, struct horon_allto
 {
     const struct horon_alltoall *state = horon_alltoall_of(channel);
     struct horon_alltoall_run *run = &peer->give;
-    const uint64_t count = horon_alltoall_give_count(state, peer->rank);
-    run->ahead.rows = state->give_rows[peer->rank];
-    if (count && count * channel->element_bytes <= HORON_ALLTOALL_WORD_BYTES)
-        memcpy(run->ahead.data, state->own + state->give_at[peer->rank] * channel->element_bytes,
-               count * channel->element_bytes);
-    return begin_word(channel, &run->announced, true, peer->rank, &run->ahead, error);
+    const size_t element = channel->element_bytes;
+    const size_t bytes = (size_t)horon_alltoall_give_count(state, peer->rank) * element;
+    run->room = room_of(channel, run, peer->rank);
+    run->ahead->rows = state->give_rows[peer->rank];
+    if (bytes && bytes <= run->room)
+        memcpy(run->ahead->data, state->own + state->give_at[peer->rank] * element, bytes);
+    note_bytes(run, bytes);
+    return begin_word(channel, run, true, peer->rank, error);
 }
 
 /* Begins what @p round has of the run from @p sender, this rank or @p peer, to the other. @param
- * run its begin; NULL of one to this rank: it is dropped. @param count elements of the run */
+ * at its begin; NULL of one to this rank: it is dropped. @param count elements of the run */
 static horon_status_t begin_part(struct horon_channel *channel, uint64_t round, int sender,
-                                 int peer, char *run, uint64_t count, struct horon_error *error)
+                                 const struct horon_alltoall_peer *peer, char *at, uint64_t count,
+                                 struct horon_error *error)
 {
     struct horon_alltoall_rounds *rounds = &horon_alltoall_of(channel)->rounds;
     const size_t most = round_bytes(channel);
     const size_t bytes = (size_t)count * channel->element_bytes, from = round * most;
-    if (bytes <= HORON_ALLTOALL_WORD_BYTES || from >= bytes)
+    const size_t room = sender == peer->rank ? peer->take.room : peer->give.room;
+    if (bytes <= room || from >= bytes)
         return HORON_OK;
     const size_t left = bytes - from;
-    return horon_transfers_begin(&rounds->transfers, channel, round, sender, peer,
-                                 run ? run + from : NULL, left < most ? left : most, error);
+    return horon_transfers_begin(&rounds->transfers, channel, round, sender, peer->rank,
+                                 at ? at + from : NULL, left < most ? left : most, error);
 }
 
 /* What the peer must ask for goes late, once this rank has said itself what it takes: that word
@@ -105,15 +159,15 @@ static horon_status_t give(struct horon_channel *channel, uint64_t round, bool l
     const size_t element = channel->element_bytes;
     horon_status_t status = HORON_OK;
     for (int i = 0; i < state->peer_count && status == HORON_OK; i++) {
-        const int peer = state->peers[i].rank;
-        const uint64_t count = horon_alltoall_give_count(state, peer);
+        const struct horon_alltoall_peer *peer = &state->peers[i];
+        const uint64_t count = horon_alltoall_give_count(state, peer->rank);
         const bool is_late =
-            round > 0 || count * element > horon_mux_eager_bytes(channel->team->mux_of[peer]);
-        char *run = (char *)(uintptr_t)state->own; /* NULL of one that gives nothing */
+            round > 0 || count * element > horon_mux_eager_bytes(channel->team->mux_of[peer->rank]);
+        char *at = (char *)(uintptr_t)state->own; /* NULL of one that gives nothing */
         if (count)
-            run += state->give_at[peer] * element;
+            at += state->give_at[peer->rank] * element;
         if (late == is_late)
-            status = begin_part(channel, round, channel->team->rank, peer, run, count, error);
+            status = begin_part(channel, round, channel->team->rank, peer, at, count, error);
     }
     return status;
 }
@@ -123,10 +177,11 @@ static horon_status_t take(struct horon_channel *channel, uint64_t round, struct
     const struct horon_alltoall *state = horon_alltoall_of(channel);
     horon_status_t status = HORON_OK;
     for (int i = 0; i < state->peer_count && status == HORON_OK; i++) {
-        const int peer = state->peers[i].rank;
-        char *run = state->out ? state->out + state->take_at[peer] * channel->element_bytes : NULL;
-        status = begin_part(channel, round, peer, peer, run, horon_alltoall_take_count(state, peer),
-                            error);
+        const struct horon_alltoall_peer *peer = &state->peers[i];
+        char *at =
+            state->out ? state->out + state->take_at[peer->rank] * channel->element_bytes : NULL;
+        status = begin_part(channel, round, peer->rank, peer, at,
+                            horon_alltoall_take_count(state, peer->rank), error);
     }
     return status;
 }
@@ -142,9 +197,10 @@ horon_status_t horon_alltoall_begin_runs(struct horon_channel *channel, struct h
     horon_transfers_clear(&state->rounds.transfers, channel, 0);
     for (int i = 0; i < state->peer_count && status == HORON_OK; i++) {
         struct horon_alltoall_peer *peer = &state->peers[i];
-        struct horon_alltoall_run *run = &peer->take;
-        if (horon_alltoall_gives(channel, peer->rank, self))
-            status = begin_word(channel, &run->announced, false, peer->rank, &run->ahead, error);
+        if (horon_alltoall_gives(channel, peer->rank, self)) {
+            peer->take.room = room_of(channel, &peer->take, peer->rank);
+            status = begin_word(channel, &peer->take, false, peer->rank, error);
+        }
         if (status == HORON_OK && horon_alltoall_gives(channel, self, peer->rank))
             status = announce(channel, peer, error);
     }
@@ -155,12 +211,10 @@ horon_status_t horon_alltoall_begin_runs(struct horon_channel *channel, struct h
     return status;
 }
 
-static uint64_t rounds_of(const struct horon_channel *channel, uint64_t count)
+/* @param bytes of a run, if that has not gone with its word */
+static uint64_t rounds_of(const struct horon_channel *channel, size_t bytes)
 {
-    const size_t bytes = (size_t)count * channel->element_bytes;
-    return bytes <= HORON_ALLTOALL_WORD_BYTES
-               ? 0
-               : (bytes + round_bytes(channel) - 1) / round_bytes(channel);
+    return (bytes + round_bytes(channel) - 1) / round_bytes(channel);
 }
 
 void horon_alltoall_count_rounds(struct horon_channel *channel)
@@ -169,15 +223,19 @@ void horon_alltoall_count_rounds(struct horon_channel *channel)
     assert(state->reached == HORON_ALLTOALL_PLACED);
     assert(state->rounds.begun == 0);
     for (int i = 0; i < state->peer_count; i++) {
-        const struct horon_alltoall_peer *peer = &state->peers[i];
-        const uint64_t count = horon_alltoall_take_count(state, peer->rank);
-        const uint64_t taken = rounds_of(channel, count);
-        const uint64_t given = rounds_of(channel, horon_alltoall_give_count(state, peer->rank));
-        const uint64_t most = taken > given ? taken : given;
+        struct horon_alltoall_peer *peer = &state->peers[i];
+        const size_t element = channel->element_bytes;
+        const size_t taken = (size_t)horon_alltoall_take_count(state, peer->rank) * element;
+        const size_t given = (size_t)horon_alltoall_give_count(state, peer->rank) * element;
+        const uint64_t in = taken > peer->take.room ? rounds_of(channel, taken) : 0;
+        const uint64_t out = given > peer->give.room ? rounds_of(channel, given) : 0;
+        const uint64_t most = in > out ? in : out;
         state->rounds.count = most > state->rounds.count ? most : state->rounds.count;
-        if (state->out && count && taken == 0)
-            memcpy(state->out + state->take_at[peer->rank] * channel->element_bytes,
-                   peer->take.ahead.data, count * channel->element_bytes);
+        if (state->out && taken && in == 0)
+            memcpy(state->out + state->take_at[peer->rank] * element, peer->take.ahead->data,
+                   taken);
+        if (horon_alltoall_gives(channel, peer->rank, channel->team->rank))
+            note_bytes(&peer->take, taken);
     }
 }
 
@@ -248,7 +306,7 @@ horon_status_t horon_alltoall_learn_rows(struct horon_channel *channel, struct h
     for (int i = 0; i < state->peer_count; i++) {
         const struct horon_alltoall_peer *peer = &state->peers[i];
         const bool any = horon_alltoall_gives(channel, peer->rank, channel->team->rank);
-        state->rows[peer->rank] = any ? peer->take.ahead.rows : 0;
+        state->rows[peer->rank] = any ? peer->take.ahead->rows : 0;
     }
     return HORON_OK;
 }

@@ -7,18 +7,18 @@
 #include "exec/lent.h"
 #include "exec/transfers.h"
 
-enum { HORON_ALLTOALL_WORD_BYTES = 256 };
-
 /* What a rank tells one on another host first: the word ahead of a run. */
 struct horon_alltoall_word {
     uint64_t rows;
-    uint8_t data[HORON_ALLTOALL_WORD_BYTES]; /* all of the run, if that fits */
+    uint8_t data[]; /* all of the run, if there is room for it, which is always sent whole */
 };
 
 /* Of a run between this rank and one on another host. */
 struct horon_alltoall_run {
-    struct horon_alltoall_word ahead;
+    struct horon_alltoall_word *ahead; /* with the most room that it may have */
     struct horon_transfer announced;
+    size_t room;        /* bytes of data that the word has room for, in this operation */
+    uint64_t before[2]; /* bytes of the run in the last operation that had one, and before that */
 };
 
 struct horon_alltoall_peer {
@@ -142,6 +142,11 @@ bool horon_alltoall_offers(const struct horon_channel *channel);
 void horon_alltoall_enter(struct horon_channel *channel);
 
 /* ---- runs between hosts, in alltoall_runs.c ---- */
+
+/** Memory of the words ahead, and their places in it. */
+size_t horon_alltoall_words_bytes(const struct horon_team *team);
+void horon_alltoall_init_words(struct horon_alltoall *state, const struct horon_team *team,
+                               void *memory);
 
 /** Is there a run between this rank and @p peer? */
 bool horon_alltoall_meets(const struct horon_channel *channel, int peer);

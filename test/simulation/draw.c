@@ -166,6 +166,24 @@ static void draw_bits(struct simulation *sim)
     }
 }
 
+/* In one run of six most of those whose rows may differ have as much data as the one before: ranks
+ * then expect as much. Drawn from numbers of their own. */
+static void draw_alike(struct simulation *sim)
+{
+    uint64_t random = sim->seed ^ UINT64_C(0x616c696b65);
+    const uint64_t count = 1 + sim_next(&random) % 4000;
+    if (sim_next(&random) % 6)
+        return;
+    for (int i = 0; i < sim->op_count; i++) {
+        struct sim_op *op = &sim->ops[i];
+        if (!sim_has_rows(op) || sim_next(&random) % 8 == 0)
+            continue;
+        op->count = count;
+        op->row = 1;
+        op->dtype = HORON_UINT8;
+    }
+}
+
 /* What its roots and scales do not allow. @p most the member that has most data */
 static void settle_join(struct simulation *sim, struct sim_op *op, int most)
 {
@@ -311,6 +329,7 @@ void sim_workload_create(struct simulation *sim)
     draw_groups(sim);
     draw_teams(sim);
     draw_bits(sim);
+    draw_alike(sim);
     sim_messages_draw(sim);
     draw_join(sim);
     sim_messages_draw_late(sim);

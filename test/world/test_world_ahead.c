@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A rank that needs nobody, such as the root of a small broadcast, runs ahead of the others by as
  * many operations as it has small slots, less one; and what it gave is there when they come. And
- * what entries tell ahead of the rows, and an allgather ahead of its data. */
+ * what entries tell ahead of the rows, and between hosts an allgather and a run ahead of data. */
 #undef NDEBUG
 #include "engine/engine_state.h"
 #include "exec/host.h"
@@ -179,12 +179,85 @@ static void test_ahead_of_an_allgather_goes_what_those_before_had(void **state)
     world_destroy(world);
 }
 
+/* ---- the runs of an all-to-all between hosts, of a gather and a scatter -----------------------
+ */
+
+enum { RUN_ROOM = 4 << 10, RUN_LONGEST = RUN_ROOM + 1, GIVER = 0, TAKER = 1 };
+
+/* Rank 0 gives each rank @p bytes and gets as many; where root alone gives or gets, it gives rank 1
+ * so many. @return payload bytes that it sends rank 1 */
+static uint64_t give(struct world *world, horon_verb_t verb, uint64_t bytes, int i)
+{
+    static uint8_t in[HOSTS][HOSTS * RUN_LONGEST], out[HOSTS][HOSTS * RUN_LONGEST];
+    struct horon_request *requests[HOSTS];
+    uint64_t before = 0, sent = 0, received = 0;
+    const struct horon_mux *mux = world->ranks[GIVER].engine->membership->mux_of[TAKER];
+    horon_mux_bytes(mux, &before, &received);
+    for (int rank = 0; rank < HOSTS; rank++) {
+        horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
+        const uint64_t runs = verb == HORON_GATHER ? 1 : HOSTS;
+        for (uint64_t at = 0; at < runs * bytes; at++)
+            in[rank][at] = element(i, rank, at);
+        desc.verb = verb;
+        desc.flags = HORON_IN_ORDER;
+        desc.dtype = HORON_UINT8;
+        desc.root = verb == HORON_GATHER ? TAKER : GIVER;
+        desc.src = in[rank];
+        desc.count = verb == HORON_SCATTER && rank != GIVER ? 0 : runs * bytes;
+        desc.dst = out[rank];
+        desc.dst_count = HOSTS * RUN_LONGEST;
+        requests[rank] = world_submit(world, rank, &desc);
+    }
+    assert_true(world_turn_until(world, requests, HOSTS));
+    for (uint64_t at = 0; at < bytes; at++) {
+        const uint64_t from = verb == HORON_GATHER ? at : TAKER * bytes + at;
+        assert_int_equal(out[TAKER][at], element(i, GIVER, from));
+    }
+    for (int rank = 0; rank < HOSTS; rank++) {
+        assert_int_equal(requests[rank]->status, HORON_OK);
+        world_release(requests[rank]);
+    }
+    horon_mux_bytes(mux, &sent, &received);
+    return sent - before;
+}
+
+/* Whichever verb it was: a run between two ranks is like those before it. */
+static void test_ahead_of_a_run_goes_what_those_before_had(void **state)
+{
+    static const struct {
+        horon_verb_t verb;
+        uint64_t bytes, sent;
+    } steps[] = {
+        {HORON_ALLTOALL, 256, 8 + 256},
+        {HORON_GATHER, 1000, 8 + 256 + 1000},
+        {HORON_SCATTER, 1000, 8 + 256 + 1000},
+        {HORON_ALLTOALL, 1000, 8 + 1000},
+        {HORON_ALLTOALL, 1001, 8 + 1000 + 1001},
+        {HORON_GATHER, 1000, 8 + 1000},
+        {HORON_SCATTER, 0, 8 + 1000},
+        {HORON_ALLTOALL, 1000, 8 + 256 + 1000},
+        {HORON_ALLTOALL, RUN_ROOM, 8 + 256 + RUN_ROOM},
+        {HORON_ALLTOALL, RUN_ROOM, 8 + 1000 + RUN_ROOM},
+        {HORON_ALLTOALL, RUN_ROOM, 8 + RUN_ROOM},
+        {HORON_GATHER, RUN_LONGEST, 8 + RUN_ROOM + RUN_LONGEST},
+        {HORON_GATHER, RUN_LONGEST, 8 + RUN_ROOM + RUN_LONGEST},
+        {HORON_SCATTER, RUN_LONGEST, 8 + 256 + RUN_LONGEST},
+        {HORON_SCATTER, 1, 8 + 256},
+    };
+    struct world *world = world_create((const int[]){1, 1, 1}, HOSTS, NULL, 1);
+    (void)state;
+    for (int i = 0; i < (int)(sizeof steps / sizeof *steps); i++)
+        assert_int_equal(give(world, steps[i].verb, steps[i].bytes, i), steps[i].sent);
+    world_destroy(world);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ahead_root_gives_as_many_as_it_has_slots),
         cmocka_unit_test(test_ahead_rows_beyond_short_words_are_counted),
         cmocka_unit_test(test_ahead_of_an_allgather_goes_what_those_before_had),
+        cmocka_unit_test(test_ahead_of_a_run_goes_what_those_before_had),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
