@@ -25,6 +25,12 @@ static const struct horon_verb_ops *const verbs[HORON_VERB_COUNT] = {
     [HORON_REDUCE] = &horon_reduce_ops,
 };
 
+bool horon_channel_has(horon_verb_t verb)
+{
+    assert(verb < HORON_VERB_COUNT);
+    return verbs[verb];
+}
+
 /* Verbs with one file have one state: of one operation at a time. @return the first of them */
 static int home_of(int verb)
 {

@@ -41,6 +41,8 @@ struct horon_channel_options {
 
 struct horon_channel;
 
+/** Is there code for this verb? Thread: any. */
+bool horon_channel_has(horon_verb_t verb);
 /** @return OK | ERR_MEMORY */
 horon_status_t horon_channel_create(const struct horon_channel_options *options,
                                     const struct horon_team *team, struct horon_host *host,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The table of verbs: what counts for each of them, read wherever one must know. A new verb is a
- * value in horon.h, a row here, a file with its algorithm and a row in the table of each backend
- * that has it; no other file names a verb (test/drift/test_verbs.py).
+ * value in horon.h, a row here, a file with its algorithm and an entry in the table of each backend
+ * that has code for it; no other file names a verb (test/drift/test_verbs.py).
  */
 #ifndef HORON_VERBS_H
 #define HORON_VERBS_H

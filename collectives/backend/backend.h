@@ -7,7 +7,7 @@
  * an operation is a pure function of what all ranks know (choose.c); route.c asks it, and lanes
  * call that. (docs/design.md 6, "Backend".)
  *
- * Thread: the one that holds the progress token. Nothing here waits.
+ * Thread: the one that holds the progress token, but has(): any. Nothing here waits.
  */
 #ifndef HORON_BACKEND_H
 #define HORON_BACKEND_H
@@ -31,8 +31,7 @@ struct horon_backend;
 struct horon_backend_messages;
 struct horon_log;
 
-/** What a backend keeps for a context: the libraries that it found, say. Its own struct begins with
- * it. */
+/** What a backend keeps for a context, a library, say; its own struct begins with it. */
 struct horon_backend_context {
     const struct horon_backend *backend;
     /* Of what it found, 1 or more. Ranks may have found different ones: the lowest counts. */
@@ -107,19 +106,17 @@ struct horon_backend {
      * @return false: @p why says it */
     bool (*usable)(const struct horon_backend_context *context, const struct horon_team *team,
                    char *why, size_t why_bytes);
-    /** Does it carry this verb, with this reduction, on this dtype in this memory? Nothing else of
-     * the signature counts. Thread: any. */
+    /** Has it code for this verb, by a table of its own, with this reduction, on this dtype in this
+     * memory? Nothing else of the signature counts. */
     bool (*has)(const struct horon_backend *backend, uint32_t version,
                 const struct horon_signature *agreed);
 
     /** How much this backend is to be preferred for an operation. Of those that carry it the one
-     * with the highest number does; of equal numbers the first in the order of the backends. 0,
-     * unless this one is better or worse for the size. Nothing else of the signature counts than
-     * for has(), and all ranks must get the same number. Of
-     * operations in order a rank knows only its own size, so ranks that break their promise may
-     * choose differently. A backend that looks at the size and needs connecting therefore says
-     * HORON_BACKEND_UNCHECKED: then ranks compare their operations first, and find that out.
-     * Those of this build say 0 so far, so that the user's order counts alone.
+     * with the highest number does; of equal numbers the first in the order of the backends.
+     * Nothing else of the signature counts than for has(), and all ranks must get the same number.
+     * Of operations in order a rank knows its own size alone, and ranks that break their promise
+     * may choose differently: a backend that looks at the size and needs connecting says
+     * HORON_BACKEND_UNCHECKED, so that they compare first. NULL: 0, the user's order counts alone.
      * @param bytes of each rank's input; 0 also where they may differ */
     int (*preference)(const struct horon_backend *backend, const struct horon_signature *agreed,
                       uint64_t bytes);
@@ -183,6 +180,9 @@ struct horon_backend {
     /** Never waits for another rank. NULL is a no-op. */
     void (*destroy)(struct horon_backend_channel *channel);
 };
+
+/** Is it in host memory and, if it reduces, in what our kernels reduce? For has(). Thread: any. */
+bool horon_backend_fits_host(const struct horon_signature *agreed);
 
 /** This library's own: shared memory inside a host, links between hosts. Usable everywhere. */
 extern const struct horon_backend horon_backend_native;

@@ -6,6 +6,13 @@
 #include "backend/backends.h"
 #include "backend/compose.h"
 
+bool horon_backend_fits_host(const struct horon_signature *agreed)
+{
+    return agreed->memory != HORON_MEMORY_CUDA &&
+           (!horon_verb_reduces(horon_verb_of(agreed)) ||
+            horon_reduce_supported((horon_dtype_t)agreed->dtype, (horon_redop_t)agreed->redop));
+}
+
 static bool may_take(const struct horon_backend_terms *terms, const struct horon_backend *backend,
                      const struct horon_signature *agreed)
 {
@@ -41,7 +48,8 @@ struct horon_backend_choice horon_backend_choose(const struct horon_backend_term
             passed_over |= 1u << i;
             continue;
         }
-        const int preference = backend->preference(backend, agreed, bytes);
+        const int preference =
+            backend->preference ? backend->preference(backend, agreed, bytes) : 0;
         if (choice.backend >= 0 && preference <= highest)
             continue;
         highest = preference;

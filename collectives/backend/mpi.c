@@ -149,22 +149,17 @@ static bool mpi_usable(const struct horon_backend_context *base, const struct ho
     return false;
 }
 
+/* Of which mpi_run.c has code. */
+static const bool verbs[HORON_VERB_COUNT] = {
+    [HORON_ALLREDUCE] = true, [HORON_BROADCAST] = true,     [HORON_ALLGATHER] = true,
+    [HORON_BARRIER] = true,   [HORON_ALLTOALL] = true,      [HORON_GATHER] = true,
+    [HORON_SCATTER] = true,   [HORON_REDUCESCATTER] = true, [HORON_REDUCE] = true};
+
 static bool mpi_has(const struct horon_backend *backend, uint32_t version,
                     const struct horon_signature *agreed)
 {
-    const struct horon_verb_row *row = horon_verb_of(agreed);
     (void)backend, (void)version;
-    if (row->paired || agreed->memory == HORON_MEMORY_CUDA)
-        return false;
-    return !horon_verb_reduces(row) ||
-           horon_reduce_supported((horon_dtype_t)agreed->dtype, (horon_redop_t)agreed->redop);
-}
-
-static int mpi_preference(const struct horon_backend *backend, const struct horon_signature *agreed,
-                          uint64_t bytes)
-{
-    (void)backend, (void)agreed, (void)bytes;
-    return 0;
+    return verbs[agreed->verb] && horon_backend_fits_host(agreed);
 }
 
 /* ---- of a lane ------------------------------------------------------------------------------- */
@@ -437,7 +432,6 @@ const struct horon_backend horon_backend_mpi = {
     .close = mpi_close,
     .usable = mpi_usable,
     .has = mpi_has,
-    .preference = mpi_preference,
     .create = mpi_create,
     .connect = mpi_connect,
     .begin = mpi_begin,

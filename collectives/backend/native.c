@@ -50,18 +50,7 @@ static bool native_has(const struct horon_backend *backend, uint32_t version,
                        const struct horon_signature *agreed)
 {
     (void)backend, (void)version;
-    const struct horon_verb_row *row = horon_verb_of(agreed);
-    if (row->paired)
-        return false;
-    return !horon_verb_reduces(row) ||
-           horon_reduce_supported((horon_dtype_t)agreed->dtype, (horon_redop_t)agreed->redop);
-}
-
-static int native_preference(const struct horon_backend *backend,
-                             const struct horon_signature *agreed, uint64_t bytes)
-{
-    (void)backend, (void)agreed, (void)bytes;
-    return 0;
+    return horon_channel_has((horon_verb_t)agreed->verb) && horon_backend_fits_host(agreed);
 }
 
 static void native_destroy(struct horon_backend_channel *base)
@@ -151,7 +140,6 @@ const struct horon_backend horon_backend_native = {
     .close = native_close,
     .usable = native_usable,
     .has = native_has,
-    .preference = native_preference,
     .create = native_create,
     .connect = native_connect,
     .begin = native_begin,

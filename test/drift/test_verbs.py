@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A verb is a value in horon.h, a row in verbs.c, a file with its algorithm, and a row in the table
-of each backend that has it. What else of the library names a verb codes what a row should say: as
-a constant, in an identifier or in a text."""
+"""A verb is a value in horon.h, a row in verbs.c, a file with its algorithm, and an entry in the
+table of each backend that has it. What else of the library names a verb codes what a row should
+say: as a constant, in an identifier or in a text."""
 
 import re
 
 import tap
 import tree
 
-# The table of each backend: which file carries a verb out.
-TABLES = ("collectives/channel.c",)
+# The table of each backend: of which verbs it has code.
+TABLES = ("collectives/channel.c", "collectives/backend/gloo.c", "collectives/backend/mpi.c")
 PLACES = ("include/horon/horon.h", "collectives/verbs.c", *TABLES)
 
 # Verbs whose words mean other things, too, in identifiers and texts: these are not looked for.
@@ -107,6 +107,21 @@ def test_verbs_are_named_in_their_rows_and_files_only():
             if not is_file_of(name, verb.lower())
         ]
     tree.assert_none(problems, "files name a verb")
+
+
+def test_verbs_are_claimed_by_backends_whose_tables_have_them():
+    """A row says what counts for a verb, and not that there is code for it."""
+    problems, backends = [], 0
+    for name in tree.files(".c", under=("collectives/backend",)):
+        source = tree.text(name)
+        for slot in re.findall(r"\.has = (\w+),", source):
+            backends += 1
+            claim = re.search(rf"^static bool {slot}\(.*?^\}}", source, re.M | re.S).group(0)
+            of_channel = "horon_channel_has((horon_verb_t)agreed->verb)" in claim
+            if not of_channel and not ("[agreed->verb]" in claim and str(name) in TABLES):
+                problems.append(f"{name} claims verbs that no table of TABLES has")
+    assert backends >= 3, "the backends' has() were not found"
+    tree.assert_none(problems, "backends claim any verb")
 
 
 def test_verbs_have_a_row_each():

@@ -181,20 +181,35 @@ static void test_choose_goes_by_size_before_order(void **state)
     }
 }
 
-static void test_choose_native_has_what_the_kernels_have(void **state)
+static void expect_claims(const struct horon_signature *agreed, bool expected)
+{
+    static const struct horon_backend *const ours[] = {&horon_backend_native, &horon_backend_mpi,
+                                                       &horon_backend_gloo};
+    for (size_t i = 0; i < sizeof ours / sizeof ours[0]; i++)
+        if (ours[i]->has(ours[i], 1, agreed) != expected)
+            fail_msg("%s, %s in memory %d: expected %d", ours[i]->name, horon_verb_of(agreed)->name,
+                     agreed->memory, expected);
+}
+
+static void test_choose_has_what_the_kernels_have_in_host_memory(void **state)
 {
     (void)state;
     for (int verb = 0; verb < HORON_VERB_COUNT; verb++)
         for (int dtype = 0; dtype < HORON_DTYPE_COUNT; dtype++)
             for (int redop = 0; redop < HORON_REDOP_COUNT; redop++) {
-                struct horon_signature agreed = {
-                    .verb = (uint8_t)verb, .dtype = (uint8_t)dtype, .redop = (uint8_t)redop};
-                horon_signature_make_canonical(&agreed);
                 const struct horon_verb_row *row = &horon_verb_rows[verb];
                 const bool kernel =
                     horon_reduce_supported((horon_dtype_t)dtype, (horon_redop_t)redop);
-                assert_int_equal(horon_backend_native.has(&horon_backend_native, 1, &agreed),
-                                 !row->paired && (!horon_verb_reduces(row) || kernel));
+                const bool claimed = !row->paired && (!horon_verb_reduces(row) || kernel);
+                struct horon_signature agreed = {.verb = (uint8_t)verb,
+                                                 .dtype = (uint8_t)dtype,
+                                                 .redop = (uint8_t)redop,
+                                                 .memory = HORON_MEMORY_HOST};
+                horon_signature_make_canonical(&agreed);
+                expect_claims(&agreed, claimed);
+                agreed.memory = HORON_MEMORY_CUDA;
+                horon_signature_make_canonical(&agreed);
+                expect_claims(&agreed, claimed && !horon_verb_moves(row));
             }
 }
 
@@ -246,7 +261,7 @@ int main(void)
         cmocka_unit_test(test_choose_passes_over_what_does_not_carry_this_type),
         cmocka_unit_test(test_choose_goes_by_size_before_order),
         cmocka_unit_test(test_choose_is_told_for_all_verbs_by_backend),
-        cmocka_unit_test(test_choose_native_has_what_the_kernels_have),
+        cmocka_unit_test(test_choose_has_what_the_kernels_have_in_host_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
