@@ -91,8 +91,8 @@ struct horon_backend_terms {
     bool in_order;      /* the lane is that of operations in order */
 };
 
-/** Which backend carries an operation: the most preferred of those that have the verb, or the one
- * of which it can be composed. Pure. @param bytes as in `preference` */
+/** Which backend carries an operation: the most preferred of those that have the verb or, in host
+ * memory, the one of which it can be composed. Pure. @param bytes as in `preference` */
 struct horon_backend_choice horon_backend_choose(const struct horon_backend_terms *terms,
                                                  const struct horon_signature *agreed,
                                                  uint64_t bytes);

@@ -8,6 +8,9 @@
  *  - rounds: one operation for each rank that gives anything, with that rank as root. All ranks
  *    write what they get of it behind what they got in the rounds before.
  *  - the whole: the other verb gives all ranks everything, and each keeps what it should get.
+ *
+ * The host writes the zeros and moves the rows, and scratch is its memory: nothing is made where
+ * an operation's memory is a device's.
  */
 #include "backend/compose.h"
 
@@ -16,7 +19,7 @@
 bool horon_signature_compose(const struct horon_signature *agreed, struct horon_signature *made)
 {
     const struct horon_verb_row *row = horon_verb_of(agreed);
-    if (row->recipe == HORON_RECIPE_NONE)
+    if (row->recipe == HORON_RECIPE_NONE || agreed->memory == HORON_MEMORY_CUDA)
         return false;
     if (row->recipe == HORON_RECIPE_WHOLE) {
         *made = *agreed;

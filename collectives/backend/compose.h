@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A verb that a backend lacks, made of one that it has. The row of the verb says which, and how:
- * here it is done. What comes out has the same bits.
+ * A verb that a backend lacks, made of one that it has, in host memory. The row of the verb says
+ * which, and how: here it is done. What comes out has the same bits.
  */
 #ifndef HORON_BACKEND_COMPOSE_H
 #define HORON_BACKEND_COMPOSE_H

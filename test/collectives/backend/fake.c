@@ -396,7 +396,7 @@ void fake_init(struct fake *fake, const char *name, uint32_t caps)
                 .interval_ns = fake_interval_ns,
                 .destroy = fake_destroy,
             },
-        .lacks = 1u << HORON_ALLGATHER | 1u << HORON_REDUCESCATTER | 1u << HORON_REDUCE,
+        .lacks = ~(1u << HORON_ALLREDUCE | 1u << HORON_BROADCAST | 1u << HORON_BARRIER),
         .dies_on = -1,
     };
 }

@@ -95,8 +95,6 @@ static void test_route_composes_exchanges_of_broadcasts(void **state)
     };
     struct bed *bed = *state;
     bed->fakes[0].base.caps &= ~HORON_BACKEND_EVERYWHERE;
-    for (int i = 0; i < 2; i++)
-        bed->fakes[i].lacks |= 1u << HORON_ALLTOALL | 1u << HORON_GATHER | 1u << HORON_SCATTER;
     join(bed);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct use uses[SIZE];
@@ -118,7 +116,6 @@ static void test_route_refuses_rows_beyond_memory(void **state)
     struct bed *bed = *state;
     struct use uses[SIZE];
     struct taker takers[SIZE];
-    bed->fakes[0].lacks |= 1u << HORON_ALLTOALL;
     join(bed);
     for (int rank = 0; rank < SIZE; rank++)
         prepare(&huge, &takers[rank], &uses[rank], rank);
