@@ -7,6 +7,30 @@
 
 #include "engine/backend_names.h"
 
+/* What there is to choose from, and the order that is wanted of it. */
+struct offer {
+    const struct horon_backend *const *tables; /* [count] */
+    size_t count;
+    const char *order; /* NULL: as they stand */
+};
+
+static struct offer offer_of(bool among_gloo, const struct horon_config *config)
+{
+    if (among_gloo)
+        return (struct offer){.tables = horon_backends_among_gloo,
+                              .count = 1,
+                              .order = horon_backends_order_among_gloo(config->backend)};
+    return (struct offer){
+        .tables = horon_backends, .count = horon_backend_count, .order = config->backend};
+}
+
+static horon_status_t order_of(bool among_gloo, const struct horon_config *config,
+                               struct horon_backends *backends, struct horon_error *error)
+{
+    const struct offer offer = offer_of(among_gloo, config);
+    return horon_backends_order(backends, offer.tables, offer.count, offer.order, error);
+}
+
 struct horon_backend_settings horon_engine_backend_settings(const struct horon_config *config,
                                                             const struct horon_launcher *launcher,
                                                             int size)
@@ -25,11 +49,7 @@ horon_status_t horon_engine_order_backends(const struct horon_config *config,
                                            struct horon_backends *backends,
                                            struct horon_error *error)
 {
-    const bool gloo = config->gloo_store[0];
-    const char *setting = config->backend;
-    return horon_backends_order(backends, gloo ? horon_backends_among_gloo : horon_backends,
-                                gloo ? 1 : horon_backend_count,
-                                gloo ? horon_backends_order_among_gloo(setting) : setting, error);
+    return order_of(config->gloo_store[0], config, backends, error);
 }
 
 horon_status_t horon_engine_check_names(const struct horon_config *config,
@@ -37,8 +57,7 @@ horon_status_t horon_engine_check_names(const struct horon_config *config,
 {
     struct horon_backends ignored;
     struct horon_error why;
-    if (!config->gloo_store[0] && horon_backends_order(&ignored, horon_backends_among_gloo, 1,
-                                                       config->backend, &why) == HORON_OK)
+    if (order_of(true, config, &ignored, &why) == HORON_OK)
         return HORON_OK;
     return horon_engine_order_backends(config, &ignored, error);
 }
@@ -46,6 +65,7 @@ horon_status_t horon_engine_check_names(const struct horon_config *config,
 horon_status_t horon_engine_open_backends(struct horon_engine *engine, struct horon_error *error)
 {
     const struct horon_engine_options *options = &engine->options;
+    const struct offer offer = offer_of(options->gloo_era != 0, options->config);
     struct horon_backend_settings settings =
         horon_engine_backend_settings(options->config, &options->launcher, options->topology->size);
     settings.posted = options->posted;
@@ -53,12 +73,10 @@ horon_status_t horon_engine_open_backends(struct horon_engine *engine, struct ho
     settings.in_flight = &engine->in_flight;
     settings.gloo_links = options->links;
     settings.gloo_e1 = options->gloo_era == 1;
-    if (options->gloo_era)
-        settings.order = horon_backends_order_among_gloo(settings.order);
+    settings.order = offer.order;
     if (options->backends)
         return horon_backends_open(&engine->backends, options->backends, options->backend_count,
                                    NULL, options->log, error);
-    return horon_backends_open(
-        &engine->backends, options->gloo_era ? horon_backends_among_gloo : horon_backends,
-        options->gloo_era ? 1 : horon_backend_count, &settings, options->log, error);
+    return horon_backends_open(&engine->backends, offer.tables, offer.count, &settings,
+                               options->log, error);
 }
