@@ -12,7 +12,7 @@
 static void test_features_are_had_or_not(void **state)
 {
     static const char *const has[] = {"persistent", "in_order", "process_sets", "join", "shm",
-                                      "tcp",        "mpi",      "gloo",         NULL};
+                                      "tcp",        "native",   "mpi",          "gloo", NULL};
     static const char *const has_not[] = {"cuda", "nccl",       "",       "shm ",
                                           "SHM",  "allreduce2", "allred", NULL};
     (void)state;

@@ -14,14 +14,20 @@
 
 #include <string.h>
 
+static void print_backend(FILE *to, const char *name)
+{
+    struct horon_found found;
+    horon_found_backend(&found, name);
+    horon_info_row(to, name, "%s%s", found.yes ? "" : "no: ", found.text);
+}
+
 void horon_info_print_backends(FILE *to)
 {
-    static const char *const names[] = {"native", "mpi", "gloo", "nccl"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        struct horon_found found;
-        horon_found_backend(&found, names[i]);
-        horon_info_row(to, names[i], "%s%s", found.yes ? "" : "no: ", found.text);
-    }
+    for (size_t i = 0; i < horon_backend_count; i++)
+        print_backend(to, horon_backends[i]->name);
+    print_backend(to, horon_backends_among_gloo[0]->name);
+    if (!horon_feature("nccl"))
+        print_backend(to, "nccl");
 }
 
 static horon_status_t load(struct horon_config *config, const char *name, struct horon_error *error)

@@ -9,6 +9,7 @@
 #include "backend/mpi_open.h"
 #include "config.h"
 
+#include <assert.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -275,7 +276,6 @@ void horon_found_backend(struct horon_found *found, const char *name)
     struct horon_found library = {0};
     *found = (struct horon_found){.yes = horon_feature(name)};
     if (strcmp(name, "native") == 0) {
-        found->yes = true;
         add(found, "shared memory inside a host, TCP between hosts, of horon %s", horon_version());
     } else if (strcmp(name, "mpi") == 0) {
         horon_found_mpi(found);
@@ -285,10 +285,12 @@ void horon_found_backend(struct horon_found *found, const char *name)
             *found = library;
         else
             add_unused(found, &library);
-    } else {
+    } else if (strcmp(name, "gloo") == 0) {
         add(found,
             "horon %s speaks its wire, as e1 and e3, which needs no library; with HORON_GLOO_STORE",
             horon_version());
+    } else {
+        assert(!"what a backend stands on is said above");
     }
 }
 
