@@ -3,11 +3,12 @@
  * What carries operations out: a const table. A context opens each backend once. For each lane of
  * a team a backend makes a channel: an ordered sequence of operations among the team's ranks. One
  * that is usable everywhere (EVERYWHERE, below) makes it with the lane; any other, which all ranks
- * of the team must be able to use, before the first operation that it carries. Which backend takes
- * an operation is a pure function of what all ranks know (choose.c); route.c asks it, and lanes
- * call that. (docs/design.md 6, "Backend".)
+ * of the team must be able to use, before the first operation that it carries. What takes an
+ * operation is a pure function of what all ranks know (choose.c). (docs/design.md 6, "Backend".)
  *
- * Thread: the one that holds the progress token, but has(): any. Nothing here waits.
+ * Thread: the holder of the progress token, but prepare() and give_up(): that which joins; has():
+ * any, also after leave(); close(): any, that which releases the last request, and it must not call
+ * a library that wants one thread. Nothing here waits.
  */
 #ifndef HORON_BACKEND_H
 #define HORON_BACKEND_H
@@ -36,8 +37,8 @@ struct horon_backend_context {
     const struct horon_backend *backend;
     /* Of what it found, 1 or more. Ranks may have found different ones: the lowest counts. */
     uint32_t version;
-    /* Only this thread can move its operations, whose turns of another one do nothing: where it
-     * waits it looks by itself every millisecond. */
+    /* Only `thread` may call the library. Turns of other threads do nothing; where that one waits,
+     * it looks every millisecond. */
     bool is_bound;
     pthread_t thread;
     bool is_mixed;  /* some of the job's ranks are none of horon's; the holder of the token's */
@@ -69,8 +70,7 @@ struct horon_backend {
     /* ---- of a context ---- */
 
     /** While the ranks join, before any opens it: begins what a library of this one waits for other
-     * ranks in, on a thread of its own. Asked again until it is through. Never waits. NULL: there
-     * is nothing of the kind.
+     * ranks in, on a thread of its own. Asked again until it is through. NULL: there is nothing.
      * @return OK, also where nothing is begun: open() says why | IN_PROGRESS, @p error says what is
      * waited for | what it failed with: so does the context, on all ranks, as they would wait */
     horon_status_t (*prepare)(const struct horon_backend_settings *settings,
@@ -87,7 +87,7 @@ struct horon_backend {
                            struct horon_error *error);
     /** Its channels are gone: gives back what another context of the process or another rank may
      * wait for. Its memory stays while requests of the job are kept, perhaps as long as the process
-     * does; has() may be asked then. Never waits for another rank. NULL: it has nothing like that.
+     * does. Never waits for another rank. NULL: it has nothing like that.
      * @param in_peace  the job has not failed here: no rank is missed */
     void (*leave)(struct horon_backend_context *context, bool in_peace);
     /** Behind leave(). NULL is a no-op. */
@@ -111,11 +111,10 @@ struct horon_backend {
     bool (*has)(const struct horon_backend *backend, uint32_t version,
                 const struct horon_signature *agreed);
 
-    /** How much this backend is to be preferred for an operation. Of those that carry it the one
-     * with the highest number does; of equal numbers the first in the order of the backends.
-     * Nothing else of the signature counts than for has(), and all ranks must get the same number.
-     * Of operations in order a rank knows its own size alone, and ranks that break their promise
-     * may choose differently: a backend that looks at the size and needs connecting says
+    /** How much it is to be preferred: of those that carry an operation the highest number does,
+     * of equal ones the first in order. All ranks must get the same, of what counts for has(). Of
+     * operations in order a rank knows its own size alone, and ranks that break their promise may
+     * choose differently: a backend that looks at the size and needs connecting says
      * HORON_BACKEND_UNCHECKED, so that they compare first. NULL: 0, the user's order counts alone.
      * @param bytes of each rank's input; 0 also where they may differ */
     int (*preference)(const struct horon_backend *backend, const struct horon_signature *agreed,
@@ -125,13 +124,14 @@ struct horon_backend {
 
     /**
      * Begins a channel on each rank of the team: with the lane, or before the first operation that
-     * it carries (see above). Never waits. Where any rank's fails no rank uses the backend for this
-     * lane. A rank may create and connect channels of overlapping teams in another order than its
-     * peers do, and several at a time: no channel may need another one to be connected first, nor
-     * the same order on all ranks. What a library can do for one team at a time is a step of
-     * connect(), which says IN_PROGRESS until it can be done; so may this, with the same meaning,
-     * where the backend needs connecting: nothing is made then, nor told to other ranks.
-     * @param device  on which this rank has that operation's memory; with the lane 0
+     * it carries (see above). Where any rank's fails no rank uses the backend for this lane. A rank
+     * may create and connect channels of overlapping teams in another order than its peers do, and
+     * several at a time: no channel may need another one to be connected first, nor the same order
+     * on all ranks. What a library can do for one team at a time is a step of connect(), which says
+     * IN_PROGRESS until it can be done; so may this, with the same meaning, where the backend needs
+     * connecting: nothing is made then, nor told to other ranks.
+     * @param device  on which this rank has that operation's memory; with the lane 0. A later one
+     *                on another device fails in advance(), by name
      * @param address [address_words], all 0: what this rank's has to say; with the lane NULL
      * @return OK | IN_PROGRESS: ask again | what it failed with
      */
@@ -146,10 +146,12 @@ struct horon_backend {
     /** Launches an operation, which stays as it is until it ends. What fails is told by advance().
      * That of a rank that has joined says `drops`. Its parts, where there are several, all have one
      * src: neutral elements, or NULL where it has no rows or is not read; and all have one dst,
-     * which nobody reads, or NULL where output() is asked, which gives NULL. What the others submit
-     * says in `givers` by how many an average is divided meanwhile. */
+     * which nobody reads, or NULL where output() is asked, which gives NULL. They lie in host
+     * memory, whatever kind the signature says. What the others submit says in `givers` by how many
+     * an average is divided meanwhile. */
     void (*begin)(struct horon_backend_channel *channel, const struct horon_operation *op);
-    /** As horon_channel_advance(), of the first that has not ended. */
+    /** As horon_channel_advance(), of the first that has not ended. OK means HORON_HOST_DONE, with
+     * a stream, too: nothing tells yet that it is launched, and HORON_STREAM_DONE waits as long. */
     horon_status_t (*advance)(struct horon_backend_channel *channel, bool *moved_out,
                               struct horon_error *error);
     /** Gives up what is launched, or connecting: when it returns nobody touches the operations'
@@ -157,8 +159,7 @@ struct horon_backend {
      * has begun, the backend lets it work on memory of its own, copies in and out, and leaves that
      * memory to the library here: waiting for other ranks, which may be gone, is no way. */
     void (*abort)(struct horon_backend_channel *channel);
-    /** Does the first that has not ended, or connecting, wait for @p rank? As
-     * horon_channel_waits_for(). */
+    /** As horon_channel_waits_for(), of the first that has not ended, or of connecting. */
     bool (*waits_for)(struct horon_backend_channel *channel, int rank);
     /** What that does just now, for people: "2 of 8 chunks are done". It stands beside the ranks
      * that it waits for, in warnings and in the texts of time limits. "": nothing to add. */
@@ -174,8 +175,7 @@ struct horon_backend {
     uint64_t (*interval_ns)(const struct horon_backend_channel *channel);
     /** Nothing is launched: lets the library send what it has taken over from operations that have
      * ended here. Other ranks may wait for that, and this one for them.
-     * @return nanoseconds until it wants another such turn; 0: nothing can be left. The slot is
-     * NULL where nothing ever is, as with links and memory of ours. */
+     * @return nanoseconds until the next such turn; 0: nothing is left. NULL: nothing ever is */
     uint64_t (*settle)(struct horon_backend_channel *channel);
     /** Never waits for another rank. NULL is a no-op. */
     void (*destroy)(struct horon_backend_channel *channel);
