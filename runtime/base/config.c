@@ -30,8 +30,8 @@ static_assert(HORON_GLOO_E3 == 2, "the last");
 static_assert(HORON_JOIN_AVERAGE_ALL == 0, "the first choice of JOIN_AVERAGE");
 static_assert(HORON_JOIN_AVERAGE_GIVEN == 1, "the last");
 
-/* Horovod's libraries. Its launcher asks for Gloo where MPI is not there: what does without MPI
- * here is our own. */
+/* Horovod's words. GLOO there means "without MPI", which is native here. NULL: there is none such
+ * here. */
 static const struct horon_config_word backend_words[] = {
     {"mpi", "mpi"}, {"gloo", "native"}, {"ccl", NULL}, {"mlsl", NULL},
     {"nccl", NULL}, {"ddl", NULL},      {NULL, NULL},
