@@ -64,6 +64,18 @@ def test_files_every_header_is_included():
     tree.assert_none(orphans, "headers that nothing includes")
 
 
+def test_files_headers_of_the_library_share_no_tag():
+    """A source that includes both does not compile, and a reader takes one for the other."""
+    found = {}
+    for name in tree.files(".h", under=("include", "runtime", "collectives")):
+        code = "".join(text for kind, _, text in tree.c_tokens(tree.text(name)) if kind == "code")
+        for tag in re.findall(r"^(?:struct|union|enum)\s+(\w+)\s*\{", code, re.M):
+            found.setdefault(tag, []).append(str(name))
+    assert found, "no tag was found in any header"
+    shared = [f"{tag}: {', '.join(names)}" for tag, names in found.items() if len(names) > 1]
+    tree.assert_none(shared, "tags that two headers define")
+
+
 def test_files_every_room_has_a_readme():
     wrong = [room for room in tree.ROOMS if not (tree.ROOT / room / "README.md").is_file()]
     tree.assert_none(wrong, "rooms without a README.md")

@@ -143,7 +143,7 @@ static void name_missing(const struct mesh *mesh, char *text, size_t text_bytes)
                        "torch's ranks with TORCH_GLOO_LAZY_INIT connect with those only that they "
                        "need, so unset it there");
     for (int i = 0; i < mesh->options->size; i++) {
-        const struct horon_gloo_pair *pair = &mesh->pairs.items[i];
+        const struct horon_gloo_meeting_pair *pair = &mesh->pairs.items[i];
         char at[HORON_ADDRESS_TEXT_BYTES];
         horon_address_text(&pair->peer.address.at, at);
         if (pair->state == HORON_GLOO_PAIR_LOOKING)

@@ -149,7 +149,7 @@ static horon_status_t lost(int rank, struct horon_error *error)
     return HORON_ERR_PEER_LOST;
 }
 
-static horon_status_t refused(const struct horon_gloo_pair *pair, int rank, int why,
+static horon_status_t refused(const struct horon_gloo_meeting_pair *pair, int rank, int why,
                               struct horon_error *error)
 {
     char text[HORON_ADDRESS_TEXT_BYTES];
@@ -172,7 +172,7 @@ static horon_status_t refused(const struct horon_gloo_pair *pair, int rank, int 
 static horon_status_t connect_to(struct horon_gloo_pairs *pairs, int rank,
                                  struct horon_error *error)
 {
-    struct horon_gloo_pair *pair = &pairs->items[rank];
+    struct horon_gloo_meeting_pair *pair = &pairs->items[rank];
     const struct horon_address *to = &pair->peer.address.at;
     horon_fds_hold(pairs->options->fds);
     const int kind = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
@@ -188,7 +188,7 @@ static horon_status_t connect_to(struct horon_gloo_pairs *pairs, int rank,
 
 static horon_status_t connected(struct horon_gloo_pairs *pairs, int rank, struct horon_error *error)
 {
-    struct horon_gloo_pair *pair = &pairs->items[rank];
+    struct horon_gloo_meeting_pair *pair = &pairs->items[rank];
     int why = 0;
     socklen_t bytes = sizeof why;
     getsockopt(pair->fd, SOL_SOCKET, SO_ERROR, &why, &bytes);
@@ -218,12 +218,13 @@ static void refuse(struct horon_gloo_pairs *pairs, int *fd, const struct horon_a
 }
 
 /* @return does the pair's connection come from the host that its rank published? */
-static bool comes_from_there(const struct horon_gloo_pair *pair, const struct horon_address *from)
+static bool comes_from_there(const struct horon_gloo_meeting_pair *pair,
+                             const struct horon_address *from)
 {
     return horon_address_same_host(from, &pair->peer.address.at);
 }
 
-static bool may_come(const struct horon_gloo_pair *pair)
+static bool may_come(const struct horon_gloo_meeting_pair *pair)
 {
     return pair->state != HORON_GLOO_PAIR_CONNECTING &&
            (pair->state != HORON_GLOO_PAIR_DONE || pair->came);
@@ -233,7 +234,7 @@ static bool may_come(const struct horon_gloo_pair *pair)
  * done all that it had to may have left; what it sent lies in the socket. */
 static void closed(struct horon_gloo_pairs *pairs, int rank)
 {
-    struct horon_gloo_pair *pair = &pairs->items[rank];
+    struct horon_gloo_meeting_pair *pair = &pairs->items[rank];
     const bool perhaps = pair->came && by_port(pairs);
     if (perhaps) {
         refuse(pairs, &pair->fd, &pair->from, "closed at once");
@@ -250,7 +251,7 @@ static void closed(struct horon_gloo_pairs *pairs, int rank)
 static void arrived(struct horon_gloo_pairs *pairs, int rank, int *fd,
                     const struct horon_address *from)
 {
-    struct horon_gloo_pair *pair = &pairs->items[rank];
+    struct horon_gloo_meeting_pair *pair = &pairs->items[rank];
     if (rank == pairs->options->rank || !may_come(pair)) {
         refuse(pairs, fd, from, "came for a rank that this one connects to itself");
         return;
@@ -280,7 +281,7 @@ horon_status_t horon_gloo_pairs_found(struct horon_gloo_pairs *pairs, int rank,
                                       const struct horon_gloo_peer *peer, struct horon_error *error)
 {
     char here[HORON_ADDRESS_TEXT_BYTES], there[HORON_ADDRESS_TEXT_BYTES];
-    struct horon_gloo_pair *pair = &pairs->items[rank];
+    struct horon_gloo_meeting_pair *pair = &pairs->items[rank];
     const struct horon_address *own = &pairs->at[listener_of(pairs, rank)];
     const int order = horon_gloo_connects(own, &peer->address.at);
     assert(pair->state == HORON_GLOO_PAIR_LOOKING);
@@ -380,7 +381,7 @@ static int64_t patience_ms(struct horon_gloo_pairs *pairs, uint64_t now_ns)
 {
     bool perhaps = false, all = true;
     for (int i = 0; i < pairs->options->size; i++) {
-        const struct horon_gloo_pair *pair = &pairs->items[i];
+        const struct horon_gloo_meeting_pair *pair = &pairs->items[i];
         perhaps = perhaps || (pair->closed && pair->state == HORON_GLOO_PAIR_WAITING);
         all = all && pair->state != HORON_GLOO_PAIR_LOOKING;
     }
@@ -402,7 +403,7 @@ static horon_status_t look_at_closed(struct horon_gloo_pairs *pairs, struct horo
     const int64_t ms = patience_ms(pairs, now_ns);
     if (now_ns < horon_clock_deadline(pairs->closed_ns, ms))
         return HORON_OK;
-    const struct horon_gloo_pair *pair = &pairs->items[rank];
+    const struct horon_gloo_meeting_pair *pair = &pairs->items[rank];
     horon_error_set(error, HORON_ERR_PEER_LOST,
                     "rank %d closed the connection with %s before all ranks were connected: its "
                     "process has ended, or could not connect itself; look at what it says",
@@ -427,7 +428,7 @@ static int fill_polls(struct horon_gloo_pairs *pairs)
         add_poll(pairs, &count, pairs->listeners[i], soon ? 0 : POLLIN);
     }
     for (int i = 0; i < pairs->options->size; i++) {
-        struct horon_gloo_pair *pair = &pairs->items[i];
+        struct horon_gloo_meeting_pair *pair = &pairs->items[i];
         const bool done = pair->state == HORON_GLOO_PAIR_DONE;
         pair->poll_at = -1;
         if (pair->fd >= 0 && !pair->closed && (done || pair->state == HORON_GLOO_PAIR_CONNECTING))

@@ -12,7 +12,7 @@ enum horon_gloo_pair_state {
     HORON_GLOO_PAIR_DONE,
 };
 
-struct horon_gloo_pair {
+struct horon_gloo_meeting_pair {
     enum horon_gloo_pair_state state;
     struct horon_gloo_peer peer; /* once it is not LOOKING */
     int fd;                      /* -1: none yet */
@@ -35,8 +35,8 @@ struct horon_gloo_pairs {
     const struct horon_gloo_mesh_options *options;
     int listener_count; /* era 1: of each other rank, ascending; era 3: one */
     int *listeners;
-    struct horon_address *at;      /* [listener_count] where they listen */
-    struct horon_gloo_pair *items; /* [size] */
+    struct horon_address *at;              /* [listener_count] where they listen */
+    struct horon_gloo_meeting_pair *items; /* [size] */
     int guest_count, guests_max;
     struct horon_gloo_guest *guests;
     struct pollfd *polls;
