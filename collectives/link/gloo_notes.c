@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The lists of a pair: messages, and what a peer has announced or given credit for. */
-#include "link/gloo_state.h"
+#include "link/gloo_pair.h"
 
 #include "alloc.h"
 

@@ -5,7 +5,7 @@
  * have not begun, so that the other end may begin, too. But one that goes eagerly is not announced:
  * frames that were said after it follow it, lest what they announce on its slot seem to be first.
  */
-#include "link/gloo_state.h"
+#include "link/gloo_pair.h"
 
 #include "alloc.h"
 

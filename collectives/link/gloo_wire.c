@@ -4,7 +4,7 @@
  * straight into the message that awaits them, or into memory of the pair (`early`) if none does and
  * the other end is a horon.
  */
-#include "link/gloo_state.h"
+#include "link/gloo_pair.h"
 
 #include "alloc.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The inside of a pair, shared by gloo_wire.c and gloo_notes.c: lists of messages, announcements,
- * credits and payloads that came early. There are as many as messages in flight.
+ * The inside of a pair, shared by gloo_wire.c, gloo_out.c and gloo_notes.c: lists of messages,
+ * announcements, credits and payloads that came early. There are as many as messages in flight.
  */
-#ifndef HORON_LINK_GLOO_STATE_H
-#define HORON_LINK_GLOO_STATE_H
+#ifndef HORON_LINK_GLOO_PAIR_H
+#define HORON_LINK_GLOO_PAIR_H
 
 #include "link/gloo_wire.h"
 
