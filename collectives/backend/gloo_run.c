@@ -269,7 +269,7 @@ static horon_status_t place_rows(struct horon_gloo_channel *channel, struct horo
     if (aside)
         status = make_room(&channel->work, bytes, error);
     channel->output = aside ? channel->work.at : out;
-    channel->input = out; /* where it belongs in the end */
+    channel->rows_out = out;
     if (status == HORON_OK && writes(channel, rank))
         copy(piece(channel->output, channel->take_at[rank]), gift_to(channel, rank),
              channel->take_at[rank + 1] - channel->take_at[rank]);
@@ -326,9 +326,8 @@ static horon_status_t begin_exchange(struct horon_gloo_channel *channel, bool *m
 
 static void end_rows(const struct horon_gloo_channel *channel)
 {
-    uint8_t *const out = (uint8_t *)(uintptr_t)channel->input;
-    if (out)
-        copy(out, channel->output, channel->take_at[channel->team->size]);
+    if (channel->rows_out)
+        copy(channel->rows_out, channel->output, channel->take_at[channel->team->size]);
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */

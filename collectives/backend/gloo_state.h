@@ -55,9 +55,9 @@ struct horon_gloo_channel {
     enum horon_gloo_phase phase;
     size_t element_bytes;
     struct horon_gloo_plan plan;
-    uint64_t slot, begun, over; /* steps */
-    const uint8_t *input;
+    uint64_t slot, begun, over;         /* steps */
     uint8_t *output;                    /* on which the plan works: dst, or `work` */
+    uint8_t *rows_out;                  /* where rows that come belong in the end; NULL: nowhere */
     uint64_t *rows;                     /* [size] that come from each rank */
     uint64_t *give_at, *take_at;        /* [size + 1] bytes */
     struct horon_gloo_flight *flights;  /* [size + 1] */
