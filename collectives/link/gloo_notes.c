@@ -14,11 +14,12 @@ void horon_gloo_append(struct horon_gloo_list *list, struct horon_gloo_message *
     list->last = &message->next;
 }
 
-struct horon_gloo_message *horon_gloo_take(struct horon_gloo_list *list, uint64_t slot, bool horons)
+struct horon_gloo_message *horon_gloo_take(struct horon_gloo_list *list, uint64_t slot,
+                                           bool by_grant)
 {
     for (struct horon_gloo_message **at = &list->first; *at; at = &(*at)->next) {
         struct horon_gloo_message *message = *at;
-        if (message->slot != slot || message->horons != horons)
+        if (message->slot != slot || message->by_grant != by_grant)
             continue;
         *at = message->next;
         if (!*at)
@@ -37,7 +38,7 @@ bool horon_gloo_has(const struct horon_gloo_list *list, uint64_t slot)
 }
 
 horon_status_t horon_gloo_note(struct horon_gloo_pair *pair, struct horon_gloo_note **list,
-                               const struct horon_gloo_frame *frame, bool horons)
+                               const struct horon_gloo_frame *frame, bool by_grant)
 {
     struct horon_gloo_note **at = list;
     while (*at)
@@ -45,7 +46,8 @@ horon_status_t horon_gloo_note(struct horon_gloo_pair *pair, struct horon_gloo_n
     *at = horon_zalloc(1, sizeof **at);
     if (!*at)
         return HORON_ERR_MEMORY;
-    **at = (struct horon_gloo_note){.slot = frame->slot, .length = frame->length, .horons = horons};
+    **at = (struct horon_gloo_note){
+        .slot = frame->slot, .length = frame->length, .by_grant = by_grant};
     pair->note_count++;
     return pair->note_count <= NOTES_MAX ? HORON_OK : HORON_ERR_PROTO;
 }

@@ -55,18 +55,18 @@ horon_status_t horon_gloo_pair_send(struct horon_gloo_pair *pair,
                                     struct horon_gloo_message *message)
 {
     message->done = false;
-    message->horons = pair->horons && !horon_gloo_has(&pair->waiting, message->slot);
-    if (message->horons && message->bytes <= HORON_GLOO_EAGER_BYTES &&
+    message->by_grant = pair->peer_is_horon && !horon_gloo_has(&pair->waiting, message->slot);
+    if (message->by_grant && message->bytes <= HORON_GLOO_EAGER_BYTES &&
         pair->window + message->bytes <= HORON_GLOO_WINDOW_BYTES) {
         pair->window += message->bytes;
         horon_gloo_make_ready(pair, message, HORON_GLOO_EAGER);
         return HORON_OK;
     }
-    const uint64_t code = message->horons ? HORON_GLOO_ASK : HORON_GLOO_SEND_READY;
+    const uint64_t code = message->by_grant ? HORON_GLOO_ASK : HORON_GLOO_SEND_READY;
     const horon_status_t status = horon_gloo_say(pair, code, message->slot, message->bytes);
     if (status != HORON_OK)
         return status;
-    if (!message->horons && horon_gloo_drop_note(pair, &pair->credits, message->slot))
+    if (!message->by_grant && horon_gloo_drop_note(pair, &pair->credits, message->slot))
         horon_gloo_make_ready(pair, message, HORON_GLOO_SEND);
     else
         horon_gloo_append(&pair->waiting, message);

@@ -19,7 +19,8 @@ struct horon_gloo_note {
     struct horon_gloo_note *next;
     uint64_t slot;
     uint64_t length;
-    bool matched, horons;
+    bool matched;
+    bool by_grant; /* announced by ASK, so what lets it come is GRANT */
 };
 
 /* A payload that came before anybody awaited it. */
@@ -32,8 +33,8 @@ struct horon_gloo_early {
 
 struct horon_gloo_pair {
     struct horon_link *link;
-    bool horons; /* the other end has said HELLO, and this one had */
-    bool native;
+    bool peer_is_horon;     /* the other end has said HELLO, and this one had */
+    bool native;            /* this end says HELLO */
     bool heard;             /* a frame has come: a horon's first is HELLO */
     struct horon_error end; /* of the connection; no status: it is there */
     /* Nothing goes out any more, and what had come before is still to be read. */
@@ -71,14 +72,14 @@ horon_status_t horon_gloo_write_out(struct horon_gloo_pair *pair, bool *moved_ou
                                     struct horon_error *error);
 
 void horon_gloo_append(struct horon_gloo_list *list, struct horon_gloo_message *message);
-/** @return the first on a slot, taken out of the list; NULL: there is none */
+/** @return the first on a slot with this by_grant, taken out of the list; NULL: there is none */
 struct horon_gloo_message *horon_gloo_take(struct horon_gloo_list *list, uint64_t slot,
-                                           bool horons);
+                                           bool by_grant);
 bool horon_gloo_has(const struct horon_gloo_list *list, uint64_t slot);
 
 /** Behind the others. @return OK | ERR_MEMORY | ERR_PROTO, there are too many */
 horon_status_t horon_gloo_note(struct horon_gloo_pair *pair, struct horon_gloo_note **list,
-                               const struct horon_gloo_frame *frame, bool horons);
+                               const struct horon_gloo_frame *frame, bool by_grant);
 /** @return false: there was none of that slot */
 bool horon_gloo_drop_note(struct horon_gloo_pair *pair, struct horon_gloo_note **list,
                           uint64_t slot);

@@ -56,12 +56,12 @@ void horon_gloo_pair_destroy(struct horon_gloo_pair *pair)
 
 bool horon_gloo_pair_is_native(const struct horon_gloo_pair *pair)
 {
-    return pair->horons;
+    return pair->peer_is_horon;
 }
 
 bool horon_gloo_pair_is_foreign(const struct horon_gloo_pair *pair)
 {
-    return pair->heard && !pair->horons;
+    return pair->heard && !pair->peer_is_horon;
 }
 
 struct horon_link *horon_gloo_pair_link(const struct horon_gloo_pair *pair)
@@ -72,10 +72,10 @@ struct horon_link *horon_gloo_pair_link(const struct horon_gloo_pair *pair)
 /* ---- in -------------------------------------------------------------------------------------- */
 
 static horon_status_t grant(struct horon_gloo_pair *pair, struct horon_gloo_message *message,
-                            bool horons)
+                            bool by_grant)
 {
     message->credited = true;
-    return horon_gloo_say(pair, horons ? HORON_GLOO_GRANT : HORON_GLOO_RECV_READY, message->slot,
+    return horon_gloo_say(pair, by_grant ? HORON_GLOO_GRANT : HORON_GLOO_RECV_READY, message->slot,
                           message->bytes);
 }
 
@@ -134,7 +134,7 @@ static struct horon_gloo_note *first_unmatched(const struct horon_gloo_pair *pai
 /* A credit of Gloo's kind, given before HELLO has come, would be one for which no horon waits. */
 static bool may_be_horon(const struct horon_gloo_pair *pair)
 {
-    return pair->horons || (pair->native && !pair->heard);
+    return pair->peer_is_horon || (pair->native && !pair->heard);
 }
 
 /* It comes just now: the rest goes where it belongs. */
@@ -172,14 +172,14 @@ horon_status_t horon_gloo_pair_recv(struct horon_gloo_pair *pair,
                                     struct horon_gloo_message *message)
 {
     struct horon_gloo_early *early = first_early(pair, message->slot);
-    message->done = message->credited = message->matched = message->horons = false;
+    message->done = message->credited = message->matched = message->by_grant = false;
     message->got = 0;
     if (early)
         return take_early(pair, early, message);
     struct horon_gloo_note *note = first_unmatched(pair, message->slot);
     horon_status_t status = HORON_OK;
     if (note || !may_be_horon(pair)) /* else it asks, comes by itself, or is announced */
-        status = grant(pair, message, note && note->horons);
+        status = grant(pair, message, note && note->by_grant);
     if (status != HORON_OK)
         return status;
     if (note)
@@ -200,9 +200,9 @@ bool horon_gloo_pair_announced(const struct horon_gloo_pair *pair, uint64_t slot
 }
 
 static horon_status_t on_announced(struct horon_gloo_pair *pair,
-                                   const struct horon_gloo_frame *frame, bool horons)
+                                   const struct horon_gloo_frame *frame, bool by_grant)
 {
-    horon_status_t status = horon_gloo_note(pair, &pair->announced, frame, horons);
+    horon_status_t status = horon_gloo_note(pair, &pair->announced, frame, by_grant);
     if (status != HORON_OK)
         return status;
     struct horon_gloo_message *message = pair->awaited.first;
@@ -211,7 +211,7 @@ static horon_status_t on_announced(struct horon_gloo_pair *pair,
     if (!message)
         return HORON_OK;
     first_unmatched(pair, frame->slot)->matched = message->matched = true;
-    return message->credited ? HORON_OK : grant(pair, message, horons);
+    return message->credited ? HORON_OK : grant(pair, message, by_grant);
 }
 
 /* Of Gloo's kind, for what was sent before its receiver was known to be a horon, or to none. */
@@ -220,7 +220,7 @@ static horon_status_t on_credit(struct horon_gloo_pair *pair, const struct horon
     struct horon_gloo_message *message = horon_gloo_take(&pair->waiting, frame->slot, false);
     if (message)
         horon_gloo_make_ready(pair, message, HORON_GLOO_SEND);
-    else if (!pair->horons)
+    else if (!pair->peer_is_horon)
         return horon_gloo_note(pair, &pair->credits, frame, false);
     return HORON_OK;
 }
@@ -255,8 +255,8 @@ static horon_status_t begin_payload(struct horon_gloo_pair *pair,
                                     const struct horon_gloo_frame *frame)
 {
     const bool eager = frame->code == HORON_GLOO_EAGER;
-    if (eager ? !pair->horons
-              : !horon_gloo_drop_note(pair, &pair->announced, frame->slot) && pair->horons)
+    if (eager ? !pair->peer_is_horon
+              : !horon_gloo_drop_note(pair, &pair->announced, frame->slot) && pair->peer_is_horon)
         return HORON_ERR_PROTO;
     pair->payload_left = (size_t)frame->length;
     pair->into = horon_gloo_take(&pair->awaited, frame->slot, false);
@@ -293,7 +293,7 @@ static horon_status_t on_frame(struct horon_gloo_pair *pair, const struct horon_
     case HORON_GLOO_SEND_READY:
         return on_announced(pair, frame, false);
     case HORON_GLOO_ASK:
-        return pair->horons ? on_announced(pair, frame, true) : HORON_ERR_PROTO;
+        return pair->peer_is_horon ? on_announced(pair, frame, true) : HORON_ERR_PROTO;
     case HORON_GLOO_RECV_READY:
         return on_credit(pair, frame);
     case HORON_GLOO_GRANT:
@@ -304,8 +304,8 @@ static horon_status_t on_frame(struct horon_gloo_pair *pair, const struct horon_
         pair->window -= (size_t)frame->length;
         return HORON_OK;
     case HORON_GLOO_HELLO:
-        if (pair->native && !pair->horons) {
-            pair->horons = true;
+        if (pair->native && !pair->peer_is_horon) {
+            pair->peer_is_horon = true;
             horon_gloo_drop_notes(pair, &pair->credits);
         }
         return HORON_OK;

@@ -31,7 +31,10 @@ struct horon_gloo_message {
     size_t got;   /* received, or dropped */
     bool done;
     /* the pair's */
-    bool credited, matched, horons;
+    bool credited, matched;
+    /* Of one that is sent: if it must wait, it is for GRANT, and not for a credit of Gloo's kind.
+     * Of one that is received: false. */
+    bool by_grant;
     struct horon_gloo_message *next;
     size_t moved;     /* head and data */
     uint64_t follows; /* so many bytes of frames that were said, or all */
