@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The inside of the backend gloo: gloo.c is its table and its mesh, gloo_run.c carries an operation
- * out.
+ * out, and gloo_messages.c messages, which belong to none.
  */
 #ifndef HORON_BACKEND_GLOO_STATE_H
 #define HORON_BACKEND_GLOO_STATE_H

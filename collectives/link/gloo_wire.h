@@ -82,9 +82,9 @@ bool horon_gloo_pair_check(struct horon_gloo_pair *pair);
 const struct horon_error *horon_gloo_pair_end(const struct horon_gloo_pair *pair);
 /** Does something wait for room in the connection? */
 bool horon_gloo_pair_wants_room(const struct horon_gloo_pair *pair);
-/** Is the other end a horon, as far as it has said so? */
+/** Is the other end a horon, as far as it has said so? Only tests ask. */
 bool horon_gloo_pair_is_native(const struct horon_gloo_pair *pair);
-/** Has it said something before, or instead? */
+/** Has it said something before HELLO, or instead? */
 bool horon_gloo_pair_is_foreign(const struct horon_gloo_pair *pair);
 struct horon_link *horon_gloo_pair_link(const struct horon_gloo_pair *pair);
 

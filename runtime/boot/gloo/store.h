@@ -107,7 +107,8 @@ horon_status_t horon_gloo_store_open(const struct horon_gloo_store_options *opti
 horon_status_t horon_gloo_value_copy(struct horon_gloo_value *value_out, const void *bytes,
                                      size_t count, struct horon_error *error);
 
-/** As the store hash:NAME, but without a name, for the ranks that are given it. Thread: any. */
+/** As the store hash:NAME, but without a name, for the ranks that are given it. Only tests make
+ * such hashes. Thread: any. */
 struct horon_gloo_hash;
 /** @return NULL: no memory */
 struct horon_gloo_hash *horon_gloo_hash_create(void);
