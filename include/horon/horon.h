@@ -409,7 +409,8 @@ HORON_API int32_t horon_version_number(void);
 /**
  * Asks whether this library has a feature: "allreduce", "broadcast", "allgather", "barrier",
  * "alltoall", "gather", "scatter", "reducescatter", "reduce", "send", "recv", "persistent",
- * "in_order", "process_sets", "join", "shm", "tcp", "timeline", "cuda", "nccl", "mpi", "gloo".
+ * "in_order", "process_sets", "join", "shm", "tcp", "timeline", "cuda", and of
+ * backends "native", "mpi", "gloo", "nccl".
  * @return 1 it has, 0 it has not, or the name is not known
  */
 HORON_API int32_t horon_feature(const char *name);
