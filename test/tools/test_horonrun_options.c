@@ -35,7 +35,7 @@ static horon_status_t parse(const char *text, struct horonrun_options *options, 
 struct parsed {
     struct horonrun_options options;
     struct horon_error error;
-    char copy[512];
+    char copy[4 * HORON_CONFIG_TEXT_BYTES];
     char *argv[WORDS_MAX];
     horon_status_t status;
 };
@@ -180,6 +180,27 @@ static void test_options_repeated_interfaces_add_up(void **state)
     assert_int_equal(horon_config_load(&config, settings, NULL, &p.error), HORON_OK);
     assert_string_equal(config.interfaces, "eth0,eth1");
     horonrun_options_deinit(&p.options);
+}
+
+/* All of what is given is checked, and kept. */
+static void test_options_interfaces_that_are_too_long_are_refused(void **state)
+{
+    static const int lengths[] = {950, 72, 73}; /* the second fills the row, with its comma */
+    struct parsed p;
+    (void)state;
+    for (int i = 1; i < 3; i++) {
+        char text[4 * HORON_CONFIG_TEXT_BYTES], wanted[2 * HORON_CONFIG_TEXT_BYTES];
+        snprintf(text, sizeof text, "--network-interface %0*d --network-interface %0*d true",
+                 lengths[0], 1, lengths[i], 2);
+        snprintf(wanted, sizeof wanted, "INTERFACES=%0*d,%0*d", lengths[0], 1, lengths[i], 2);
+        parse_text(&p, text);
+        assert_int_equal(p.status, i == 1 ? HORON_OK : HORON_ERR_CONFIG);
+        if (i == 1)
+            assert_string_equal(p.options.settings[1], wanted);
+        else
+            assert_string_equal(p.error.text, "--network-interface is longer than 1023 bytes");
+        horonrun_options_deinit(&p.options);
+    }
 }
 
 /* Given where it could not be kept secret, and not repeated. */
@@ -348,6 +369,7 @@ int main(void)
         cmocka_unit_test(test_options_bare_times_mean_what_the_variables_mean),
         cmocka_unit_test(test_options_horovod_names_become_rows),
         cmocka_unit_test(test_options_repeated_interfaces_add_up),
+        cmocka_unit_test(test_options_interfaces_that_are_too_long_are_refused),
         cmocka_unit_test(test_options_slips_are_named),
         cmocka_unit_test(test_options_ignored_ones_are_remembered),
         cmocka_unit_test(test_environment_set_replaces_and_remove_removes),

@@ -316,6 +316,18 @@ def test_ranks_get_their_place_and_environment():
     assert out.count("\n") == 3
 
 
+def test_ranks_get_settings_and_exports_whole():
+    """A setting may be as long as HORON_CONFIG_TEXT_BYTES lets it be."""
+    sets = ";".join(["0,1"] * 256)
+    assert len(sets) == 1023
+    name, text = "N" * 300, "t" * 5000
+    show = f'echo "[$HORON_PROCESS_SETS] [${name}]"'
+    options = ("--no-prefix", "--process-sets", sets, "-x", f"{name}={text}")
+    status, out, err = jobs.run("-np", "1", *options, "bash", "-c", show)
+    assert status == 0, err
+    assert out == f"[{sets}] [{text}]\n", (len(out), err)
+
+
 def test_standard_input_goes_to_rank_0_alone():
     with tempfile.TemporaryFile() as text:
         text.write(b"hello\n")

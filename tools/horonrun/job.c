@@ -157,16 +157,18 @@ static void on_broken(void *arg, int stream, int why)
 
 /* ---- The beginning ---- */
 
-static bool set_from_text(char ***list, const char *text)
+/* @param text "NAME=value", or "NAME" for the value that it has here; @p prefix stands before it */
+static bool set_from_text(char ***list, const char *prefix, const char *text)
 {
-    char name[256];
-    size_t bytes = strcspn(text, "=");
-    if (bytes >= sizeof name)
-        return true; /* no environment variable is that long */
-    memcpy(name, text, bytes);
-    name[bytes] = 0;
+    const size_t bytes = strcspn(text, "="), name_bytes = strlen(prefix) + bytes + 1;
+    char *name = horon_alloc(name_bytes);
+    if (!name)
+        return false;
+    snprintf(name, name_bytes, "%s%.*s", prefix, (int)bytes, text);
     const char *value = text[bytes] ? text + bytes + 1 : horonrun_environment_find(environ, name);
-    return !value || horonrun_environment_set(list, name, value);
+    const bool ok = !value || horonrun_environment_set(list, name, value);
+    horon_free(name);
+    return ok;
 }
 
 static bool add_job_variables(struct job *job, char ***list, const char *key)
@@ -176,13 +178,10 @@ static bool add_job_variables(struct job *job, char ***list, const char *key)
     /* Python buffers what does not go to a terminal; lines should come when they are printed. */
     if (ok && !horonrun_environment_find(*list, "PYTHONUNBUFFERED"))
         ok = horonrun_environment_set(list, "PYTHONUNBUFFERED", "1");
-    for (char **setting = options->settings; ok && setting && *setting; setting++) {
-        char text[512];
-        snprintf(text, sizeof text, "HORON_%s", *setting);
-        ok = set_from_text(list, text);
-    }
+    for (char **setting = options->settings; ok && setting && *setting; setting++)
+        ok = set_from_text(list, "HORON_", *setting);
     for (char **export = options->exports; ok && export && *export; export ++)
-        ok = set_from_text(list, *export);
+        ok = set_from_text(list, "", *export);
     if (ok)
         horonrun_environment_remove(*list, "HORON_JOB_KEY_FILE");
     return ok && horonrun_environment_set(list, "HORON_JOB_KEY", key);

@@ -370,12 +370,17 @@ static horon_status_t add_interface(struct horonrun_options *options, const char
                                     struct word *word)
 {
     const char *before = "";
-    char format[1024];
     for (char **setting = options->settings; setting && *setting; setting++)
         if (strncmp(*setting, "INTERFACES=", 11) == 0)
             before = *setting + 11;
-    snprintf(format, sizeof format, "INTERFACES=%.900s%s%%s", before, before[0] ? "," : "");
-    return add_setting(options, format, value, word);
+    const size_t bytes = strlen(before) + strlen(value) + 2;
+    char *all = horon_alloc(bytes);
+    if (!all)
+        return no_memory(word);
+    snprintf(all, bytes, "%s%s%s", before, before[0] ? "," : "", value);
+    const horon_status_t status = add_setting(options, "INTERFACES=%s", all, word);
+    horon_free(all);
+    return status;
 }
 
 /* @return OK | AGAIN, it is not one of these | a failure */
