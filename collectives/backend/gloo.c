@@ -48,17 +48,25 @@ void horon_gloo_close_mesh(struct horon_gloo_mesh *mesh)
     }
 }
 
-static horon_status_t watch(struct horon_gloo_mesh *mesh, int rank, int how, bool for_room,
-                            struct horon_error *error)
+/* A pair that has ended would be ready for ever: what waits for it is told by its move, and among
+ * many such events one that tells of a message would not be found. */
+static horon_status_t watch(struct horon_gloo_mesh *mesh, int rank, struct horon_error *error)
 {
-    assert(mesh->pairs[rank]);
-    struct horon_link *link = horon_gloo_pair_link(mesh->pairs[rank]);
-    struct epoll_event event = {.events = EPOLLIN | (for_room ? EPOLLOUT : 0),
-                                .data.u32 = (uint32_t)rank};
-    mesh->watched_for_room[rank] = for_room;
-    if (epoll_ctl(mesh->epoll_fd, how, link->ops->descriptor(link), &event) == 0)
+    const struct horon_gloo_pair *pair = mesh->pairs[rank];
+    struct horon_link *link = horon_gloo_pair_link(pair);
+    uint32_t *watched = &mesh->watched[rank];
+    struct epoll_event event = {.data.u32 = (uint32_t)rank};
+    if (!horon_gloo_pair_end(pair))
+        event.events = EPOLLIN | (horon_gloo_pair_wants_room(pair) ? EPOLLOUT : 0);
+    if (event.events == *watched)
         return HORON_OK;
-    return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno, "a connection cannot be watched");
+    const int changed = event.events ? EPOLL_CTL_MOD : EPOLL_CTL_DEL;
+    if (epoll_ctl(mesh->epoll_fd, *watched ? changed : EPOLL_CTL_ADD, link->ops->descriptor(link),
+                  &event) != 0)
+        return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno,
+                                     "a connection cannot be watched");
+    *watched = event.events;
+    return HORON_OK;
 }
 
 static horon_status_t open_pair(struct horon_gloo_mesh *mesh, int rank, struct horon_link **link,
@@ -71,9 +79,9 @@ static horon_status_t open_pair(struct horon_gloo_mesh *mesh, int rank, struct h
     if (status != HORON_OK)
         return horon_error_set(error, status, "no memory for a pair");
     *link = NULL; /* the pair's */
-    status = watch(mesh, rank, EPOLL_CTL_ADD, false, error);
     bool moved = false;
-    return status == HORON_OK ? horon_gloo_pair_move(mesh->pairs[rank], &moved, error) : status;
+    status = horon_gloo_pair_move(mesh->pairs[rank], &moved, error);
+    return status == HORON_OK ? watch(mesh, rank, error) : status;
 }
 
 static horon_status_t open_mesh(struct horon_gloo_mesh *mesh,
@@ -86,8 +94,8 @@ static horon_status_t open_mesh(struct horon_gloo_mesh *mesh,
     mesh->size = size;
     mesh->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     mesh->pairs = horon_zalloc((size_t)size, sizeof *mesh->pairs);
-    mesh->watched_for_room = horon_zalloc((size_t)size, sizeof *mesh->watched_for_room);
-    if (!mesh->pairs || !mesh->watched_for_room)
+    mesh->watched = horon_zalloc((size_t)size, sizeof *mesh->watched);
+    if (!mesh->pairs || !mesh->watched)
         return HORON_ERR_MEMORY;
     if (mesh->epoll_fd < 0)
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, errno,
@@ -119,9 +127,7 @@ horon_status_t horon_gloo_mesh_move(struct horon_gloo_channel *channel, int rank
     if (status != HORON_OK)
         return horon_gloo_lost(channel, rank, &why, error);
     channel->context->base.is_mixed |= horon_gloo_pair_is_foreign(mesh->pairs[rank]);
-    const bool wants = horon_gloo_pair_wants_room(mesh->pairs[rank]);
-    return wants == mesh->watched_for_room[rank] ? HORON_OK
-                                                 : watch(mesh, rank, EPOLL_CTL_MOD, wants, error);
+    return watch(mesh, rank, error);
 }
 
 horon_status_t horon_gloo_look(struct horon_gloo_channel *channel, bool *moved_out,
@@ -129,13 +135,17 @@ horon_status_t horon_gloo_look(struct horon_gloo_channel *channel, bool *moved_o
 {
     struct epoll_event events[EVENTS_A_LOOK];
     const struct horon_gloo_mesh *mesh = &channel->context->mesh;
-    const int count = epoll_wait(mesh->epoll_fd, events, EVENTS_A_LOOK, 0);
     horon_status_t status = HORON_OK;
     for (int rank = 0; mesh->silent && rank < mesh->size && status == HORON_OK; rank++)
         if (mesh->pairs[rank] && horon_gloo_pair_end(mesh->pairs[rank])) /* no socket tells of it */
             status = horon_gloo_mesh_move(channel, rank, moved_out, error);
-    for (int i = 0; i < count && status == HORON_OK; i++)
-        status = horon_gloo_mesh_move(channel, (int)events[i].data.u32, moved_out, error);
+    for (int left = mesh->size; left > 0 && status == HORON_OK; left -= EVENTS_A_LOOK) {
+        const int count = epoll_wait(mesh->epoll_fd, events, EVENTS_A_LOOK, 0);
+        for (int i = 0; i < count && status == HORON_OK; i++)
+            status = horon_gloo_mesh_move(channel, (int)events[i].data.u32, moved_out, error);
+        if (count < EVENTS_A_LOOK || *moved_out) /* then there is another look */
+            break;
+    }
     return status;
 }
 
@@ -172,7 +182,7 @@ static void gloo_close(struct horon_backend_context *base)
     if (context->mesh.epoll_fd >= 0)
         close(context->mesh.epoll_fd);
     horon_free(context->mesh.pairs);
-    horon_free(context->mesh.watched_for_room);
+    horon_free(context->mesh.watched);
     horon_free(context);
 }
 

@@ -13,7 +13,7 @@
 /** The full mesh. */
 struct horon_gloo_mesh {
     struct horon_gloo_pair **pairs; /* [size]; NULL: this rank, or it was closed */
-    bool *watched_for_room;         /* [size] */
+    uint32_t *watched;              /* [size] for what epoll watches each; 0: it does not */
     int size;
     int epoll_fd;
     bool silent; /* some rank's system was found to answer no more */
@@ -82,7 +82,8 @@ void horon_gloo_move_phase(struct horon_gloo_channel *channel, enum horon_gloo_p
 /** Writes to and reads from a rank what goes. @return as horon_gloo_pair_move(); ranks are named */
 horon_status_t horon_gloo_mesh_move(struct horon_gloo_channel *channel, int rank, bool *moved_out,
                                     struct horon_error *error);
-/** Likewise to and from all that can go on. */
+/** Likewise to and from all that can go on. If nothing has moved, whatever comes later makes the
+ * epoll readable again. */
 horon_status_t horon_gloo_look(struct horon_gloo_channel *channel, bool *moved_out,
                                struct horon_error *error);
 /** Forgets what is in flight. */
