@@ -159,6 +159,17 @@ def test_horon_ranks_meet_in_the_store_of_horovod_as_its_workers_do():
         assert [line.strip() for line in lines_of(out, rank)] == golden, (rank, out, err)
 
 
+def test_horon_ranks_meet_once_in_a_scope_and_are_told_so():
+    """Workers of Horovod say there when they have met, and may meet again."""
+    tap.need(SUM_ONCE, "sum_once is not built")
+    for second in "xy":
+        stores = [GLOO_STORE, GLOO_STORE.removesuffix("x") + second]
+        script = " && ".join(f'HORON_GLOO_STORE={store} "$0" 1009' for store in stores)
+        status, out, err = jobs.run("-np", "2", "--gloo", "sh", "-c", script, SUM_ONCE)
+        assert (status == 0) == (second == "y"), (second, out, err)
+        assert bool(re.search("has a rank [01] already", err)) == (second == "x"), (out, err)
+
+
 def test_a_store_that_ranks_alone_know_makes_gloo_a_backend():
     """Which horonrun cannot know before it starts them."""
     tap.need(SUM_ONCE, "sum_once is not built")

@@ -3,8 +3,9 @@
  * A client of the key-value server of Horovod's launcher, of one request a connection: PUT
  * /scope/key, and GET, which does not wait. As Horovod's own client does, it tries what is answered
  * by anything but 200 or 404 three times. The scope is the prefix; the server takes no key with a
- * "/" in it. DELETE is left out: a scope of the job's own would lose the key at once, which another
- * rank may not have read yet.
+ * "/" in it. DELETE, by which Horovod's ranks say that they have met, is left out: a scope of the
+ * job's own would lose the key at once, which another rank may not have read yet. So what ranks of
+ * horon have set stays until the launcher clears the scope, and they meet in it once.
  */
 #include "alloc.h"
 #include "boot/gloo/c10d_wire.h"
@@ -164,6 +165,7 @@ static void destroy(struct horon_gloo_store *base)
 
 static const struct horon_gloo_store_ops ops = {
     .name = "http",
+    .overwrites = true,
     .set = set,
     .get = get,
     .destroy = destroy,

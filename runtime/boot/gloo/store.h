@@ -31,8 +31,8 @@ struct horon_gloo_value {
 
 struct horon_gloo_store_ops {
     const char *name; /* for texts: "file store DIR" begins with it */
-    /* set() does, where no rank of the same job comes a second time: what a rank finds of its own
-     * is another's. In Horovod's, whose set() overwrites, too, ranks begin again in their scope. */
+    /* set() does. As no rank of the same job comes a second time, what a rank finds of its own is
+     * another's. */
     bool overwrites;
     /** @return OK | ERR_INVALID, the key is there already, and this store keeps the first |
      * ERR_TIMEOUT | ERR_CANCELLED | ERR_SYSTEM | ERR_PROTO | ERR_PEER_LOST, its server is gone */

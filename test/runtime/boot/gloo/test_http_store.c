@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A client of the server of Horovod's launcher: what it asks, and what answers it takes. */
 #undef NDEBUG
-#include "boot/gloo/store.h"
+#include "boot/gloo/mesh.h"
 
 #include "address.h"
 #include "alloc.h"
@@ -140,12 +140,42 @@ static void test_http_store_takes_one_scope(void **state)
     assert_null(store);
 }
 
+/* What ranks of horon have set stays: others would meet those of the job before. */
+static void test_http_store_is_met_in_once(void **state)
+{
+    struct server server = {.answers = {"HTTP/1.0 404 Not Found\r\n\r\n",
+                                        "HTTP/1.0 200 OK\r\nContent-Length: 6\r\n\r\nbefore"}};
+    struct horon_gloo_store *store = NULL;
+    const struct horon_log quiet = {.level = HORON_LOG_ERROR, .rank = -1};
+    int sockets[2];
+    (void)state;
+    start(&server);
+    assert_int_equal(open_it(server.port, "", "scope", &store), HORON_OK);
+    const struct horon_gloo_mesh_options options = {
+        .store = store,
+        .size = 2,
+        .era = HORON_GLOO_ERA_1,
+        .interfaces = "",
+        /* reached only if it asks for more */
+        .deadline_ns = horon_clock_deadline(horon_clock_ns(), 10000),
+        .log = &quiet};
+    assert_int_equal(horon_gloo_mesh_connect(&options, sockets, &error), HORON_ERR_INVALID);
+    assert_non_null(strstr(error.text, "has a rank 0 already"));
+    assert_non_null(strstr(error.text, "give each job a store, or a prefix, of its own"));
+    assert_int_equal(error.blame.rank, 0);
+    horon_gloo_store_destroy(store);
+    stop(&server);
+    assert_memory_equal(server.asked[0], "GET /scope/1 HTTP/1.1\r\n", 23);
+    assert_memory_equal(server.asked[1], "GET /scope/0 HTTP/1.1\r\n", 23);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_http_store_asks_as_horovod_does),
         cmocka_unit_test(test_http_store_tries_three_times),
         cmocka_unit_test(test_http_store_takes_one_scope),
+        cmocka_unit_test(test_http_store_is_met_in_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
