@@ -18,31 +18,77 @@ static const char *const usual_files[] = {"libmpi.so.40", "libmpich.so.12", "lib
                                           "libmpi_abi.so.1", "libmpi_abi.so.0"};
 #define USUAL_FILES (sizeof usual_files / sizeof usual_files[0])
 
-/* The first library of MPI that this process has. */
-static int see_image(struct dl_phdr_info *info, size_t bytes, void *path)
+/* For one of the images whose names may be an MPI's: the @p left-th, from 0. */
+struct search {
+    int left;
+    char *path; /* [HORON_MPI_FILE_BYTES] */
+};
+
+static const char *file_name(const char *path)
 {
-    const char *name = strrchr(info->dlpi_name, '/');
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static int see_image(struct dl_phdr_info *info, size_t bytes, void *arg)
+{
+    struct search *search = arg;
     (void)bytes;
-    name = name ? name + 1 : info->dlpi_name;
-    const bool is_mpi = strncmp(name, "libmpi.so", 9) == 0 ||
-                        strncmp(name, "libmpich.so", 11) == 0 ||
-                        strncmp(name, "libmpi_abi.so", 13) == 0;
-    if (is_mpi)
-        snprintf(path, HORON_MPI_FILE_BYTES, "%s", info->dlpi_name);
-    return is_mpi;
+    if (strncmp(file_name(info->dlpi_name), "libmpi", 6) != 0 || search->left-- > 0)
+        return 0;
+    snprintf(search->path, HORON_MPI_FILE_BYTES, "%s", info->dlpi_name);
+    return 1;
+}
+
+/* Its own, not of a library that it needs. */
+static bool defines(const char *path, const char *symbol)
+{
+    void *image = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+    void *address = image ? dlsym(image, symbol) : NULL;
+    void *of_path = NULL, *of_address = NULL;
+    Dl_info info;
+    const bool found = address && dlinfo(image, RTLD_DI_LINKMAP, &of_path) == 0 &&
+                       dladdr1(address, &info, &of_address, RTLD_DL_LINKMAP) != 0 &&
+                       of_path == of_address;
+    if (image)
+        dlclose(image);
+    return found;
+}
+
+/* Vendors name theirs as they like (libmpi_gnu_91, libmpi_ibm), and what is no MPI has such names,
+ * too: libraries for Fortran or C++ need its calls, a profiler or a stub has calls that are named
+ * alike. But the name by which a profiler reaches what it replaces is only an MPI's. */
+static bool is_mpi(const char *path)
+{
+    const char *name = file_name(path);
+    return strncmp(name, "libmpi.so", 9) == 0 || strncmp(name, "libmpich.so", 11) == 0 ||
+           strncmp(name, "libmpi_abi.so", 13) == 0 || defines(path, "PMPI_Init_thread");
+}
+
+/* The first library of MPI that this process has. It is looked into outside of see_image(), under
+ * which a lock is held that the loader takes behind another one. */
+static bool find_image(char path[HORON_MPI_FILE_BYTES])
+{
+    for (int skip = 0;; skip++) {
+        struct search search = {.left = skip, .path = path};
+        if (dl_iterate_phdr(see_image, &search) == 0)
+            return false;
+        if (is_mpi(path))
+            return true;
+    }
 }
 
 bool horon_mpi_is_here(void)
 {
     char path[HORON_MPI_FILE_BYTES];
-    return dl_iterate_phdr(see_image, path) != 0;
+    return find_image(path);
 }
 
 /* @return of the one that this process has, or NULL; it stays as long as that does */
 static void *find_symbol(const char *name)
 {
     char path[HORON_MPI_FILE_BYTES];
-    void *image = dl_iterate_phdr(see_image, path) ? dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    void *image = find_image(path) ? dlopen(path, RTLD_LAZY | RTLD_NOLOAD) : NULL;
     void *address = image ? dlsym(image, name) : NULL;
     if (image)
         dlclose(image);
@@ -110,7 +156,7 @@ static horon_status_t open_usual(const char *launcher, char *file_out, void **im
 horon_status_t horon_mpi_open(const char *wanted, const char *launcher, char *file_out,
                               void **image_out, struct horon_error *error)
 {
-    const bool has_one = dl_iterate_phdr(see_image, file_out) != 0;
+    const bool has_one = find_image(file_out);
     if (wanted[0] && has_one && !is_loaded(wanted))
         return horon_error_set(error, HORON_ERR_CONFIG,
                                "HORON_MPI_LIBRARY names %.255s, but this process has %.255s "
