@@ -60,10 +60,10 @@ static struct one_case *add(struct list *list, horon_verb_t verb, horon_dtype_t 
     return one;
 }
 
-static struct one_case *add_allreduce(struct list *list, horon_dtype_t dtype, horon_redop_t redop,
-                                      uint64_t count)
+static struct one_case *add_reduction(struct list *list, horon_verb_t verb, horon_dtype_t dtype,
+                                      horon_redop_t redop, uint64_t count)
 {
-    struct one_case *one = add(list, HORON_ALLREDUCE, dtype, count);
+    struct one_case *one = add(list, verb, dtype, count);
     size_t used = strlen(one->name);
     one->redop = redop;
     snprintf(one->name + used, sizeof one->name - used, ".%s", horon_redop_name(redop));
@@ -88,9 +88,10 @@ static void add_message(struct list *list, int from, int to, uint64_t count)
     snprintf(one->name + used, sizeof one->name - used, ".from%d.to%d", from, to);
 }
 
-static void add_scaled(struct list *list, horon_dtype_t dtype)
+static void add_scaled(struct list *list, horon_verb_t verb, horon_dtype_t dtype,
+                       horon_redop_t redop)
 {
-    struct one_case *one = add_allreduce(list, dtype, HORON_SUM, PRIME);
+    struct one_case *one = add_reduction(list, verb, dtype, redop, PRIME);
     size_t used = strlen(one->name);
     one->prescale = 0.3;
     one->postscale = 7;
@@ -121,6 +122,20 @@ static void add_parts(struct list *list, horon_dtype_t dtype, int size, uint64_t
     add_rooted(list, HORON_SCATTER, dtype, list->count % size, rows);
 }
 
+/* In one dtype each; sums in all of them are add_parts()'s. */
+static void add_reductions(struct list *list, int size)
+{
+    for (int redop = HORON_SUM + 1; redop < HORON_REDOP_COUNT; redop++) {
+        const horon_dtype_t dtype = redop >= HORON_BIT_AND ? HORON_INT32 : HORON_FLOAT32;
+        struct one_case *one =
+            add_reduction(list, HORON_REDUCE, dtype, (horon_redop_t)redop, PRIME);
+        one->root = one->number % size;
+        add_reduction(list, HORON_REDUCESCATTER, dtype, (horon_redop_t)redop, PRIME);
+    }
+    add_scaled(list, HORON_REDUCE, HORON_FLOAT32, HORON_AVERAGE);
+    add_scaled(list, HORON_REDUCESCATTER, HORON_FLOAT16, HORON_AVERAGE);
+}
+
 /* What needs data of a rank that has joined fails, and a message is none of its business. */
 static bool goes_on(const struct one_case *one)
 {
@@ -140,7 +155,8 @@ struct one_case *cases_make(int size, bool whole, uint32_t joined, int *count_ou
         for (int dtype = 0; dtype <= HORON_BOOL; dtype++)
             for (int redop = 0; redop < HORON_REDOP_COUNT; redop++)
                 if (has(dtype, redop))
-                    add_allreduce(&list, (horon_dtype_t)dtype, (horon_redop_t)redop, counts[c]);
+                    add_reduction(&list, HORON_ALLREDUCE, (horon_dtype_t)dtype,
+                                  (horon_redop_t)redop, counts[c]);
         for (int dtype = 0; dtype < HORON_DTYPE_COUNT; dtype++)
             add(&list, HORON_ALLGATHER, (horon_dtype_t)dtype, counts[c]);
         for (int dtype = 0; dtype < HORON_DTYPE_COUNT; dtype++)
@@ -151,11 +167,11 @@ struct one_case *cases_make(int size, bool whole, uint32_t joined, int *count_ou
     for (int dtype = 0; dtype < HORON_DTYPE_COUNT; dtype++)
         add_rooted(&list, HORON_BROADCAST, (horon_dtype_t)dtype, dtype % size, PERIOD);
     for (int dtype = 0; dtype < HORON_BOOL; dtype++)
-        add_scaled(&list, (horon_dtype_t)dtype);
-    add_allreduce(&list, HORON_FLOAT32, HORON_SUM, LARGE);
-    add_allreduce(&list, HORON_FLOAT16, HORON_SUM, LARGE);
-    add_allreduce(&list, HORON_FLOAT64, HORON_AVERAGE, LARGE);
-    add_allreduce(&list, HORON_UINT8, HORON_MAX, LARGE);
+        add_scaled(&list, HORON_ALLREDUCE, (horon_dtype_t)dtype, HORON_SUM);
+    add_reduction(&list, HORON_ALLREDUCE, HORON_FLOAT32, HORON_SUM, LARGE);
+    add_reduction(&list, HORON_ALLREDUCE, HORON_FLOAT16, HORON_SUM, LARGE);
+    add_reduction(&list, HORON_ALLREDUCE, HORON_FLOAT64, HORON_AVERAGE, LARGE);
+    add_reduction(&list, HORON_ALLREDUCE, HORON_UINT8, HORON_MAX, LARGE);
     add_rooted(&list, HORON_BROADCAST, HORON_FLOAT32, size - 1, LARGE);
     add(&list, HORON_ALLGATHER, HORON_FLOAT32, large_rows(size));
     add(&list, HORON_ALLTOALL, HORON_FLOAT32, large_rows(size));
@@ -164,6 +180,7 @@ struct one_case *cases_make(int size, bool whole, uint32_t joined, int *count_ou
             if (dtype == HORON_FLOAT32 || counts[c] == PRIME)
                 add_parts(&list, (horon_dtype_t)dtype, size, counts[c]);
     add_parts(&list, HORON_FLOAT32, size, LARGE);
+    add_reductions(&list, size);
     for (int from = 0; from < size; from++)
         for (int to = 0; to < size; to++)
             if (from != to)

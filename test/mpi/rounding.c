@@ -24,6 +24,8 @@ static const struct type {
     {HORON_FLOAT64, 8, 11, 52},
 };
 
+static const horon_verb_t verbs[] = {HORON_ALLREDUCE, HORON_REDUCE, HORON_REDUCESCATTER};
+
 /* Splitmix64: the nth number of a seed. */
 static uint64_t random_of(uint64_t seed, uint64_t n)
 {
@@ -56,47 +58,72 @@ static double value_of(const struct type *type, uint64_t bits)
     return bits >> (8 * type->bytes - 1) & 1 ? -magnitude : magnitude;
 }
 
+/* @return the number of elements that this rank gets, as equal a share as can be of a
+ * reduce-scatter and none of a reduce with another root; *first_out are before them */
+static uint64_t share(const horon_context_t *ctx, horon_verb_t verb, uint64_t *first_out)
+{
+    const uint64_t size = (uint64_t)horon_size(ctx), rank = (uint64_t)horon_rank(ctx);
+    const uint64_t each = COUNT / size, more = COUNT % size;
+    *first_out = 0;
+    if (verb == HORON_REDUCE)
+        return rank == size - 1 ? COUNT : 0;
+    if (verb == HORON_ALLREDUCE)
+        return COUNT;
+    *first_out = each * rank + (rank < more ? rank : more);
+    return each + (rank < more);
+}
+
+/* @return the error of an element, in parts of what it may be */
+static double error_of(const struct type *type, uint64_t number, bool average, int size,
+                       uint64_t bits)
+{
+    double sum = 0, magnitudes = 0;
+    for (int other = 0; other < size; other++) {
+        const double value = value_of(type, bits_of(type, other, number));
+        sum += value;
+        magnitudes += fabs(value);
+    }
+    const double roundings = size - 1 + (average ? 2 : 0);
+    const double scale = average ? size : 1;
+    /* the test's own sum of float64 rounds as well */
+    const double own = type->dtype == HORON_FLOAT64 ? 2 : 1;
+    const double may = own * roundings * ldexp(1, -type->mantissa_bits - 1) * magnitudes / scale;
+    return fabs(value_of(type, bits) - sum / scale) / may;
+}
+
 /* @return the largest error, in parts of what it may be */
-static double check(horon_context_t *ctx, const struct type *type, horon_redop_t redop)
+static double check(horon_context_t *ctx, const struct type *type, horon_verb_t verb,
+                    horon_redop_t redop)
 {
     static unsigned char in[8 * COUNT], out[8 * COUNT];
     const int size = horon_size(ctx), rank = horon_rank(ctx);
     char why[HORON_ERROR_TEXT_BYTES];
     horon_descriptor_t desc = HORON_DESCRIPTOR_INIT;
     double worst = 0;
+    uint64_t first = 0;
     for (uint64_t i = 0; i < COUNT; i++) {
         const uint64_t bits = bits_of(type, rank, i);
         memcpy(in + i * (size_t)type->bytes, &bits, (size_t)type->bytes); /* low bytes first */
     }
-    desc.verb = HORON_ALLREDUCE;
+    memset(out, 0, sizeof out);
+    const uint64_t count = share(ctx, verb, &first);
+    desc.verb = verb;
+    desc.root = size - 1;
     desc.dtype = type->dtype;
     desc.redop = redop;
     desc.src = in;
     desc.dst = out;
     desc.count = COUNT;
+    desc.dst_count = count;
     desc.flags = HORON_IN_ORDER;
     if (horon_run(ctx, &desc, -1, why, sizeof why) != HORON_OK) {
         fprintf(stderr, "%s\n", why);
         return INFINITY;
     }
-    for (uint64_t i = 0; i < COUNT; i++) {
-        double sum = 0, magnitudes = 0;
+    for (uint64_t i = 0; i < count; i++) {
         uint64_t bits = 0;
-        for (int other = 0; other < size; other++) {
-            const double value = value_of(type, bits_of(type, other, i));
-            sum += value;
-            magnitudes += fabs(value);
-        }
         memcpy(&bits, out + i * (size_t)type->bytes, (size_t)type->bytes);
-        const bool average = redop == HORON_AVERAGE;
-        const double roundings = size - 1 + (average ? 2 : 0);
-        const double scale = average ? size : 1;
-        /* the test's own sum of float64 rounds as well */
-        const double own = type->dtype == HORON_FLOAT64 ? 2 : 1;
-        const double may =
-            own * roundings * ldexp(1, -type->mantissa_bits - 1) * magnitudes / scale;
-        const double error = fabs(value_of(type, bits) - sum / scale);
-        worst = fmax(worst, error / may);
+        worst = fmax(worst, error_of(type, first + i, redop == HORON_AVERAGE, size, bits));
     }
     return worst;
 }
@@ -110,11 +137,13 @@ int main(void)
         fprintf(stderr, "%s\n", why);
         return 1;
     }
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+    for (size_t i = 0; i < 3 * sizeof types / sizeof types[0]; i++)
         for (int average = 0; average < 2; average++) {
-            const double worst = check(ctx, &types[i], average ? HORON_AVERAGE : HORON_SUM);
-            printf("type %zu, %s: %.3f of what it may be wrong\n", i, average ? "average" : "sum",
-                   worst);
+            const horon_verb_t verb = verbs[i % 3];
+            const double worst =
+                check(ctx, &types[i / 3], verb, average ? HORON_AVERAGE : HORON_SUM);
+            printf("%s of type %zu, %s: %.3f of what it may be wrong\n", horon_verb_name(verb),
+                   i / 3, average ? "average" : "sum", worst);
             right = right && worst <= 1;
         }
     horon_context_destroy(ctx);

@@ -83,7 +83,7 @@ def test_sums_that_round_are_as_near_as_their_additions_allow():
             with launch(size, ROUNDING, **MPI) as job:
                 status, out, err = job.end()
             job.assert_nothing_left()
-            assert status == 0 and out.count("of what it may be wrong") == 8 * size, (out, err)
+            assert status == 0 and out.count("of what it may be wrong") == 24 * size, (out, err)
 
 
 def test_results_in_a_process_set_are_right():
