@@ -246,7 +246,9 @@ horon_status_t horon_meeting_hold(struct horon_identity *id, const struct horon_
         status = meet(id, config, space, mark, key[0] != 0, value, error);
     if (status == HORON_AGAIN)
         status = horon_error_set(error, HORON_ERR_SYSTEM,
-                                 "rank 0 has left nothing with the launcher: did it fail?");
+                                 "rank 0 has left nothing with the launcher: did it fail, or is it "
+                                 "in its own MPI_Init(), which waits for all ranks? Either all "
+                                 "begin MPI before they join, or none does");
     if (status == HORON_OK)
         status = accept_invitation(id, space, value, key, error);
     id->job = space->job ? space->job : id->job;

@@ -288,6 +288,32 @@ static void test_meeting_that_a_process_misses_says_so(void **state)
     end(&launcher);
 }
 
+/* MPICH's begins with a barrier, which the launcher takes for the meeting's. */
+static void test_meeting_that_rank_0_spends_in_mpi_init_says_what_to_do(void **state)
+{
+    struct launcher launcher;
+    struct rank ranks[RANKS];
+    char answers[64] = "";
+    (void)state;
+    begin(&launcher);
+    answer(launcher.theirs[0], "cmd=barrier_in\n");
+    for (int i = 1; i < RANKS; i++) {
+        ranks[i] = (struct rank){.launcher = &launcher, .config = &rows, .limit_ms = 10000};
+        ranks[i].id = (struct horon_identity){.rank = i, .size = RANKS, .local_size = RANKS};
+        assert_int_equal(pthread_create(&ranks[i].thread, NULL, hold, &ranks[i]), 0);
+    }
+    for (int i = 1; i < RANKS; i++) {
+        pthread_join(ranks[i].thread, NULL);
+        assert_int_equal(ranks[i].status, HORON_ERR_SYSTEM);
+        assert_non_null(strstr(ranks[i].error.text, "rank 0 has left nothing with the launcher"));
+        assert_non_null(strstr(ranks[i].error.text, "is it in its own MPI_Init()"));
+        assert_non_null(strstr(ranks[i].error.text, "all begin MPI before they join, or none"));
+    }
+    assert_true(read(launcher.theirs[0], answers, sizeof answers - 1) > 0);
+    assert_string_equal(answers, "cmd=barrier_out\n");
+    end(&launcher);
+}
+
 /* Hydra would end in the midst of the barrier, in which the others may wait. */
 static void test_meeting_that_failed_before_the_first_put_tells_no_end(void **state)
 {
@@ -331,6 +357,7 @@ int main(void)
         cmocka_unit_test(test_meeting_again_needs_no_barrier),
         cmocka_unit_test(test_meeting_of_ranks_with_a_key_tells_none),
         cmocka_unit_test(test_meeting_that_a_process_misses_says_so),
+        cmocka_unit_test(test_meeting_that_rank_0_spends_in_mpi_init_says_what_to_do),
         cmocka_unit_test(test_meeting_that_failed_before_the_first_put_tells_no_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
