@@ -52,6 +52,9 @@ static horon_status_t refuse_unknown(const struct horon_backend *const *tables, 
                                      const char *word, size_t bytes, struct horon_error *error)
 {
     char known[128];
+    if (bytes == 0)
+        return horon_error_set(error, HORON_ERR_CONFIG,
+                               "HORON_BACKEND has an empty name: leave out the comma beside it");
     if (tables == horon_backends_among_gloo &&
         find(horon_backends, horon_backend_count, word, bytes))
         return horon_error_set(error, HORON_ERR_CONFIG,

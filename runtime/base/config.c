@@ -251,6 +251,7 @@ static const struct horon_config_row rows[] = {
      .type = HORON_CONFIG_TEXT,
      .offset = AT(backend),
      .dflt = "native",
+     .names = true,
      .agreed = true,
      .doc =
          "What carries operations, comma separated, the preferred first: native (shared memory "

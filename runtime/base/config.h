@@ -91,6 +91,7 @@ struct horon_config_row {
     const char *dflt;       /* parsed like user text */
     int64_t min, max;       /* numbers only */
     const char *choices;    /* WORD: "error warn info"; else NULL */
+    bool names;             /* TEXT: a list, in any case; empty is as if it were not set */
     const char *lacking;    /* WORD: one that users may look for among the choices, or NULL; ... */
     const char *lacking_is; /* ... and what it is: the error says so, and that it is not there */
     const char *doc;        /* one or two sentences */

@@ -19,6 +19,7 @@
 #define KIB ((int64_t)1 << 10)
 #define MIB ((int64_t)1 << 20)
 #define GIB ((int64_t)1 << 30)
+#define BLANKS " \t\n"
 
 static bool is_row(const struct horon_config_row *row)
 {
@@ -157,6 +158,26 @@ static horon_status_t refuse_choice(const struct horon_config_row *row, const ch
                            row->choices);
 }
 
+static bool says_nothing(const struct horon_config_row *row, const char *text)
+{
+    return row->names && !text[strspn(text, BLANKS)];
+}
+
+/* Without the blanks around its names. @param to has room for all of it */
+static void copy_names(char *to, const char *text)
+{
+    for (const char *name = text; name; name = strchr(name, ',') ? strchr(name, ',') + 1 : NULL) {
+        name += strspn(name, BLANKS);
+        size_t bytes = strcspn(name, ",");
+        while (bytes > 0 && strchr(BLANKS, name[bytes - 1]))
+            bytes--;
+        memcpy(to, name, bytes);
+        to += bytes;
+        *to++ = ',';
+    }
+    to[-1] = 0;
+}
+
 horon_status_t horon_config_parse(struct horon_config *config, const struct horon_config_row *row,
                                   const char *variable, const char *text, struct horon_error *error)
 {
@@ -188,9 +209,12 @@ horon_status_t horon_config_parse(struct horon_config *config, const struct horo
                                    HORON_CONFIG_TEXT_BYTES - 1);
         if (row->choices && find_choice(row->choices, text) < 0)
             return refuse_choice(row, variable, text, error);
-        memcpy(field, text, strlen(text) + 1);
-        for (char *c = field; row->choices && *c; c++)
-            *c = (char)tolower((unsigned char)*c); /* as the table spells its choices */
+        if (row->names)
+            copy_names(field, text);
+        else
+            memcpy(field, text, strlen(text) + 1);
+        for (char *c = field; (row->choices || row->names) && *c; c++)
+            *c = (char)tolower((unsigned char)*c); /* the one spelling by which ranks compare it */
         return HORON_OK;
     }
     return HORON_ERR_CONFIG;
@@ -253,7 +277,7 @@ horon_status_t horon_config_load_row(struct horon_config *config,
     snprintf(variable, sizeof variable, "HORON_%s", row->name);
     assert(!row->alias_off || row->type == HORON_CONFIG_TIME); /* "0" is a value of it */
     const char *text = getenv(variable);
-    if (text) {
+    if (text && !says_nothing(row, text)) {
         *origin = HORON_CONFIG_FROM_ENVIRONMENT;
         return horon_config_parse(config, row, variable, text, error);
     }
@@ -303,6 +327,8 @@ static horon_status_t load_setting(struct horon_config *config, const char *sett
     const struct horon_config_row *row = horon_config_find(name, name_bytes);
     if (!row)
         return say_unknown(name, name_bytes, error);
+    if (says_nothing(row, equals + 1))
+        return HORON_OK;
     if (origins)
         origins[row - horon_config_rows(&count)] = HORON_CONFIG_FROM_CALLER;
     return horon_config_parse(config, row, row->name, equals + 1, error);

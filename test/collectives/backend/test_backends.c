@@ -75,8 +75,7 @@ static void test_backends_are_those_that_are_named_in_that_order(void **state)
 
 static void test_backends_that_are_none_are_refused_by_name(void **state)
 {
-    static const char *const wrong[] = {"",       "others", "othe",         "other,",
-                                        ",other", "OTHER",  "other, other", "other,other"};
+    static const char *const wrong[] = {"others", "othe", "OTHER", "other, other", "other,other"};
     (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         struct scene scene;
@@ -85,6 +84,20 @@ static void test_backends_that_are_none_are_refused_by_name(void **state)
         assert_non_null(
             strstr(scene.error.text, twice ? "names \"other\" twice" : "everywhere, other"));
         assert_int_equal(strstr(scene.error.text, "which is no backend here") == NULL, twice);
+        assert_int_equal(scene.fakes[1].opened, 0);
+        end(&scene);
+    }
+}
+
+static void test_backends_of_which_a_name_is_empty_are_refused(void **state)
+{
+    static const char *const wrong[] = {"", ",", "other,", ",other", "other,,everywhere"};
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        struct scene scene;
+        assert_int_equal(open_in(&scene, wrong[i], NULL), HORON_ERR_CONFIG);
+        assert_string_equal(scene.error.text,
+                            "HORON_BACKEND has an empty name: leave out the comma beside it");
         assert_int_equal(scene.fakes[1].opened, 0);
         end(&scene);
     }
@@ -196,6 +209,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_backends_are_those_that_are_named_in_that_order),
         cmocka_unit_test(test_backends_that_are_none_are_refused_by_name),
+        cmocka_unit_test(test_backends_of_which_a_name_is_empty_are_refused),
         cmocka_unit_test(test_backends_that_were_asked_for_and_are_absent_are_warned_of),
         cmocka_unit_test(test_backends_that_are_wanted_prepare_as_often_as_they_are_asked),
         cmocka_unit_test(test_backends_that_are_bound_need_the_thread_that_opened_them),
