@@ -91,5 +91,9 @@ horon_status_t horon_gloo_resolve(const char *host, int port, const struct horon
     struct horon_gloo_wait own = *wait;
     const struct horon_resolve_limit limit = {
         .deadline_ns = wait->deadline_ns, .interrupted = is_interrupted, .arg = &own};
-    return horon_addresses_resolve_within(host, port, &limit, addresses, error);
+    const horon_status_t status =
+        horon_addresses_resolve_within(host, port, &limit, addresses, error);
+    if (status == HORON_ERR_CONFIG && error)
+        horon_text_add(error->text, sizeof error->text, "", " (the host is from HORON_GLOO_STORE)");
+    return status;
 }

@@ -169,6 +169,22 @@ static void test_http_store_is_met_in_once(void **state)
     assert_memory_equal(server.asked[1], "GET /scope/0 HTTP/1.1\r\n", 23);
 }
 
+/* Both stores that have a host look its name up alike. */
+static void test_http_store_of_a_host_that_is_not_known_says_whence_it_is(void **state)
+{
+    static const char *const urls[] = {"http://no..name:1/a", "tcp://no..name:1"};
+    struct horon_gloo_store *store = NULL;
+    (void)state;
+    for (size_t i = 0; i < sizeof urls / sizeof urls[0]; i++) {
+        const struct horon_gloo_store_options options = {
+            .url = urls[i], .prefix = "", .rank = 1, .size = 2, .wait = no_limit};
+        assert_int_equal(horon_gloo_store_open(&options, &store, &error), HORON_ERR_CONFIG);
+        assert_non_null(strstr(error.text, "the host name 'no..name' is not known"));
+        assert_non_null(strstr(error.text, " (the host is from HORON_GLOO_STORE)"));
+    }
+    assert_null(store);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -176,6 +192,7 @@ int main(void)
         cmocka_unit_test(test_http_store_tries_three_times),
         cmocka_unit_test(test_http_store_takes_one_scope),
         cmocka_unit_test(test_http_store_is_met_in_once),
+        cmocka_unit_test(test_http_store_of_a_host_that_is_not_known_says_whence_it_is),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
