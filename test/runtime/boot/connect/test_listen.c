@@ -3,6 +3,7 @@
 #undef NDEBUG
 #include "boot/connect/listen.h"
 
+#include "../../../free_port.h"
 #include "../../../own_network.h"
 
 #include <setjmp.h>
@@ -68,8 +69,8 @@ static void test_listen_range_takes_each_port_once(void **state)
     assert_true(first < 42000);
 }
 
-/* A sign stands as long as its port is listened at. Another's sign
- * takes the port. */
+/* A sign stands as long as its port is listened at. Another's sign takes the port: of one that the
+ * kernel gave, once it is free, a job beside this test could have it. */
 static void test_listen_sign_stands_while_its_port_is_listened_at(void **state)
 {
     struct horon_addresses at = {.count = 1}, beside = {.count = 1};
@@ -77,9 +78,9 @@ static void test_listen_sign_stands_while_its_port_is_listened_at(void **state)
     (void)state;
     horon_address_parse("127.0.0.1", 0, &at.items[0]);
     horon_address_parse("127.0.0.2", 0, &beside.items[0]);
-    const int port = horon_listeners_add(&at, 0, 0, 0, &one);
-    const int without = horon_listeners_add(&at, 0, 0, 0, &plain);
-    assert_true(port > 0 && without > 0);
+    const int port = free_port(), without = port + 1;
+    assert_int_equal(horon_listeners_add(&at, port, port, 0, &one), port);
+    assert_int_equal(horon_listeners_add(&at, without, without, 0, &plain), without);
     assert_true(horon_port_has_sign(port, NULL));
     assert_false(horon_port_has_sign(without, NULL));
     assert_int_equal(horon_listeners_add(&beside, port, port, 0, &other), -1);
