@@ -191,7 +191,7 @@ void horon_engine_end_well(struct horon_engine *, struct horon_request *const *,
 /** Likewise for what failed on this rank alone. @param text NULL: that of the status */
 void horon_engine_end_here(struct horon_engine *engine, struct horon_request *request,
                            horon_status_t status, const char *text);
-/** Ends all requests of a team in flight. */
+/** Ends all requests of a team in flight. If there are any, what ranks share for it stays. */
 void horon_team_end_all(struct horon_engine_team *team, const struct horon_error *failure);
 void horon_engine_link(struct horon_engine *engine, struct horon_request *request);
 /** Lets go of a prepared request's handle and of the post's reference, now or when it has ended. */

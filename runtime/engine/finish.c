@@ -5,6 +5,7 @@
  * release it, start it again or free its buffers, so nothing of it is touched afterwards; the
  * engine's own reference keeps the memory until the callback has returned.
  */
+#include "engine/making.h"
 #include "engine/messages.h"
 
 #include "alloc.h"
@@ -229,6 +230,8 @@ static void note_lost_inputs(const struct horon_lane *lane)
 
 void horon_team_end_all(struct horon_engine_team *team, const struct horon_error *failure)
 {
+    if (team->oldest) /* which others may have begun already, as they know that it is here */
+        horon_team_unsettle(team);
     for (int i = 0; i < HORON_LANE_COUNT; i++) {
         struct horon_lane *lane = &team->lanes[i];
         note_lost_inputs(lane);

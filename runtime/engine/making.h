@@ -55,7 +55,7 @@ void horon_engine_leave_team(struct horon_engine *engine, struct horon_engine_te
 uint8_t horon_engine_part_team(struct horon_engine *engine, struct horon_engine_team *team);
 /** @return by lane, a bit: do ranks open a channel? */
 uint8_t horon_team_opens(const struct horon_engine_team *team);
-/** Before the team is left: not all ranks have settled. What they share for it stays with them. */
+/** Before its channels go: not all ranks have settled. What they share for it stays with them. */
 void horon_team_unsettle(struct horon_engine_team *team);
 /** Leaves a team, if that is not done, and frees what it has; what is unsent is lost. Requests of
  * it that are not released yet keep the struct, and fail if they are started again. */

@@ -409,7 +409,7 @@ static uint8_t part(struct world_team *team, int member)
     return horon_engine_part_team(here->engine, here);
 }
 
-/* Where a rank removes the team, and another one may be at an operation: what they share stays. */
+/* Where it is removed, or fails, and another one may be at an operation: what they share stays. */
 static void test_world_backends_know_what_ranks_have_not_settled(void **state)
 {
     struct bed *bed = *state;
@@ -422,7 +422,9 @@ static void test_world_backends_know_what_ranks_have_not_settled(void **state)
     horon_team_unsettle(team->members[0]);
     world_team_remove(team, 0);
     assert_int_equal(bed->fake.unsettled, 1); /* the lane that has one */
+    horon_team_lacks_memory(team->members[1], "none");
     world_team_remove(team, 1);
+    assert_int_equal(bed->fake.unsettled, 2);
     world_release(requests[0]);
     world_release(requests[1]);
     world_release(late);
