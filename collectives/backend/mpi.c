@@ -221,7 +221,9 @@ static horon_status_t mpi_create(struct horon_backend_context *base,
     const bool busy = context->direct > 0;
     context->awaited = busy;
     const uint32_t last = context->serialized ? HORON_MPI_SERIALIZED_CHANNELS - 1 : TAG_MAX;
-    const bool over = context->closed || horon_mpi_has_ended(context->library);
+    /* What a thread may be making for ever Open MPI makes before all that comes behind it. */
+    const bool over =
+        context->closed || context->left_making || horon_mpi_has_ended(context->library);
     if (over || busy || options->channel > last) {
         horon_free(channel);
         return busy && !over ? HORON_IN_PROGRESS : HORON_ERR_UNSUPPORTED;

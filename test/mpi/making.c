@@ -279,6 +279,23 @@ static void stay_idle(horon_context_t *ctx, const char *fifo)
     must(*looks > last, "later sums", "are not looked at");
 }
 
+/* MPI may make no communicator behind one that it makes for ever: a later set does without, though
+ * its other rank has left none. */
+static void sum_behind_making(horon_context_t *ctx)
+{
+    static const int32_t ranks[MEMBERS] = {1, 2};
+    int32_t set = 0;
+    must(horon_process_set_add(ctx, ranks, MEMBERS, -1, &set) == HORON_OK, "add",
+         horon_last_error(ctx));
+    if (horon_rank(ctx) == 0)
+        return;
+    horon_descriptor_t desc = sum_of(ordered, HORON_IN_ORDER);
+    desc.process_set = set; /* only a failure reaches its limit */
+    const horon_status_t status = horon_run(ctx, &desc, DEADLINE_S * 1000, why, sizeof why);
+    must(status == HORON_OK, "a later set's sum", why);
+    must(strcmp(horon_carrier(ctx, &desc), "native") == 0, "a later set's sum", "is by MPI");
+}
+
 /* That of a set is never made: the set fails, as its sum has a limit. */
 static void leave_making(horon_context_t *ctx)
 {
@@ -294,6 +311,7 @@ static void leave_making(horon_context_t *ctx)
     }
     sum_until_made_by(ctx, MEMBERS);
     must(sum(ctx, 1) == RANKS && sum(ctx, 2) == 2 * RANKS, "sum", "is wrong");
+    sum_behind_making(ctx);
 }
 
 int main(int argc, char **argv)
