@@ -108,10 +108,10 @@ struct horon_mpi_library {
     void *image;                /* of dlopen() */
     struct horon_mpi_calls mpi; /* all of them are there */
     horon_mpi_handle world, self, comm_null, errors_return;
-    bool began; /* by horon, which ends it at the end of the process: nobody else makes calls */
+    bool began; /* by horon, which ends it at the end of the process */
     bool moves; /* data without a call, for all that is known: by a thread of its own, or as other
                    ranks write to this one's memory */
-    bool of_program; /* which had it before horon looked for one */
+    bool of_program; /* which had it before horon looked for one, and may make calls */
     int level;       /* HORON_MPI_SINGLE and so on */
     int rank, size;  /* in its world */
 };

@@ -20,10 +20,12 @@ ENV = {"HORON_BACKEND": "mpi,native", "HORON_LOG_LEVEL": "warn", "HORON_STALL_WA
 FAULTS = " sums on this memory beside a thread that makes a communicator\n"
 
 
-def run(case, *more, finalizes=True, **env):
+def run(case, *more, finalizes=True, preloads=False, **env):
     """@param finalizes  else hydra kills the last ones to leave, which have said all by then"""
     file = tap.need(SLOW_MPI_LIBRARY, "not built (Debian: libmpich-dev), or with a sanitizer")
-    with launchers.hydra(3, MAKING, case, *more, **ENV, **env, HORON_MPI_LIBRARY=file) as job:
+    words = ("env", f"LD_PRELOAD={file}") if preloads else ()
+    words += (MAKING, case, *more)
+    with launchers.hydra(3, *words, **ENV, **env, HORON_MPI_LIBRARY=file) as job:
         status, out, err = job.end()
     job.assert_nothing_left()
     assert status == 0 or not finalizes, (out, err)
@@ -48,6 +50,12 @@ def test_a_making_that_is_left_ends_what_is_direct_and_mpi_with_the_context():
 
 def test_an_mpi_that_moves_data_by_itself_works_on_no_memory_of_the_programs():
     out, err = run("by itself", MPICH_ASYNC_PROGRESS="1")
+    assert out.count("by mpi\n") == 3, (out, err)
+
+
+def test_an_mpi_that_the_program_has_too_works_on_no_memory_of_the_programs():
+    """The program's calls would write to what is given up, when its memory is another thing's."""
+    out, err = run("by itself", preloads=True)
     assert out.count("by mpi\n") == 3, (out, err)
 
 
