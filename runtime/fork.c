@@ -46,14 +46,23 @@ static void in_child(void)
     horon_mpi_fork_release();
 }
 
+static void install(void)
+{
+    installed = installed || pthread_atfork(before_fork, in_parent, in_child) == 0;
+}
+
+/* A program that has begun MPI may fork before it has a context, and make one in the child. Without
+ * memory the first context does it. */
+__attribute__((constructor)) static void install_early(void)
+{
+    install();
+}
+
 horon_status_t horon_fork_register(struct horon_context *ctx)
 {
-    horon_status_t status = HORON_OK;
     pthread_mutex_lock(&lock);
-    if (!installed && pthread_atfork(before_fork, in_parent, in_child) != 0)
-        status = HORON_ERR_MEMORY;
-    else
-        installed = true;
+    install();
+    const horon_status_t status = installed ? HORON_OK : HORON_ERR_MEMORY;
     if (status == HORON_OK) {
         ctx->fork_next = contexts;
         contexts = ctx;

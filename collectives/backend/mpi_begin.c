@@ -62,7 +62,7 @@ static struct {
     pid_t *peers; /* [peer_count] ranks of this host, each once, as of mpi_finalize.h */
     int peer_count;
     struct horon_log log; /* for what is left to say then */
-    pid_t process;        /* in which horon began it: a child of a fork does not end it */
+    pid_t process;        /* that began it, or was seen to have: a fork of it has none. 0: none */
 } process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* The only function that changes it; asserts that the move is a legal one. */
@@ -79,6 +79,32 @@ static void move(enum holder to)
 static void lose(enum world to)
 {
     process.world = to > process.world ? to : process.world;
+}
+
+/* Of the library that a program is linked with, which horon has not looked for yet; or NULL. */
+extern int MPI_Initialized(int *flag) __attribute__((weak));
+
+static void note_begun(void)
+{
+    int begun = 0;
+    if (process.process)
+        return;
+    if (process.library)
+        process.library->mpi.initialized(&begun);
+    else if (MPI_Initialized)
+        MPI_Initialized(&begun);
+    if (begun)
+        process.process = getpid();
+}
+
+/* The parent's connections are no rank's of its own: both would read from them. */
+static horon_status_t check_fork(struct horon_error *error)
+{
+    if (!process.process || process.process == getpid())
+        return HORON_OK;
+    return horon_error_set(error, HORON_ERR_UNSUPPORTED,
+                           "MPI was begun in process %d, of which this one is a fork",
+                           (int)process.process);
 }
 
 void horon_mpi_end_with_process(void)
@@ -302,10 +328,9 @@ static horon_status_t see_begin(struct horon_error *error)
 static horon_status_t look(const struct horon_mpi_wanted *wanted, struct horon_error *error)
 {
     int begun = 0;
-    if (atomic_load(&process.begin) != NOT_BEGUN && process.process != getpid())
-        return horon_error_set(error, HORON_ERR_UNSUPPORTED,
-                               "MPI was begun in process %d, of which this one is a fork",
-                               (int)process.process);
+    horon_status_t status = check_fork(error);
+    if (status != HORON_OK)
+        return status;
     if (process.holder == USED)
         return horon_error_set(error, HORON_ERR_UNSUPPORTED,
                                "another context of this process uses MPI, which serves one");
@@ -315,8 +340,7 @@ static horon_status_t look(const struct horon_mpi_wanted *wanted, struct horon_e
     if (process.holder == LEFT)
         return horon_error_set(error, HORON_ERR_UNSUPPORTED,
                                "MPI_Init_thread() was given up, with a context that did not join");
-    horon_status_t status =
-        horon_mpi_load(wanted->file, wanted->launcher.name, &process.library, error);
+    status = horon_mpi_load(wanted->file, wanted->launcher.name, &process.library, error);
     if (status == HORON_ERR_UNSUPPORTED)
         return refuse_alone(wanted, error);
     if (status == HORON_OK)
@@ -330,6 +354,7 @@ static horon_status_t look(const struct horon_mpi_wanted *wanted, struct horon_e
                                "another context of this process begins MPI, which serves one");
     if (status != HORON_OK)
         return status;
+    note_begun();
     process.library->mpi.initialized(&begun);
     if (begun && horon_mpi_has_ended(process.library))
         return horon_error_set(error, HORON_ERR_UNSUPPORTED,
@@ -372,6 +397,7 @@ static horon_status_t start(const void *context, struct horon_error *error)
     const int failed = horon_thread_start(NULL, call_init, NULL);
     if (failed) {
         atomic_store(&process.begin, NOT_BEGUN);
+        process.process = 0;
         return horon_error_set_errno(error, HORON_ERR_SYSTEM, failed, "no thread that begins MPI");
     }
     move(ASKED);
@@ -476,7 +502,11 @@ horon_status_t horon_mpi_find(const char *file, const struct horon_mpi_library *
 {
     int begun = 0;
     pthread_mutex_lock(&process.lock);
-    const horon_status_t status = horon_mpi_load(file, NULL, &process.library, error);
+    horon_status_t status = check_fork(error);
+    if (status == HORON_OK)
+        status = horon_mpi_load(file, NULL, &process.library, error);
+    if (status == HORON_OK)
+        note_begun();
     pthread_mutex_unlock(&process.lock);
     if (status != HORON_OK)
         return status;
@@ -536,6 +566,7 @@ bool horon_mpi_is_doubted(void)
 void horon_mpi_fork_hold(void)
 {
     pthread_mutex_lock(&process.lock);
+    note_begun();
 }
 
 void horon_mpi_fork_release(void)

@@ -49,15 +49,17 @@ bool horon_mpi_give_up(const void *context);
  * MPI for a context that has joined, which has it until horon_mpi_end().
  * Thread: any, one at a time. Blocks: no.
  * @return OK, *library_out lives until the process ends | ERR_UNSUPPORTED, there is none, or it has
- * ended or not begun, another context has it or gave it up, or it lets another thread alone make
- * calls: @p error says which | ERR_CONFIG, ERR_SYSTEM as above
+ * ended or not begun, another context has it or gave it up, it lets another thread alone make
+ * calls, or it is that of the process of which this one is a fork: @p error says which |
+ * ERR_CONFIG, ERR_SYSTEM as above
  */
 horon_status_t horon_mpi_take(const struct horon_mpi_wanted *wanted,
                               const struct horon_mpi_library **library_out,
                               struct horon_error *error);
 
 /** Finds the library for a caller that has MPI already, and begins nothing.
- * @return OK | as of horon_mpi_open() | ERR_INVALID, MPI has not begun, or has ended.
+ * @return OK | as of horon_mpi_open() | ERR_INVALID, MPI has not begun, or has ended
+ * | ERR_UNSUPPORTED, this process is a fork of the one that began it.
  * Thread: any. Blocks: no. */
 horon_status_t horon_mpi_find(const char *file, const struct horon_mpi_library **library_out,
                               struct horon_error *error);
@@ -102,8 +104,9 @@ void horon_mpi_doubt(void);
 /** Has one, or is what was given up in MPI's hands? Then a call that needs all ranks of the world
  * might wait for ever, or end the process. Thread: any. Blocks: no. */
 bool horon_mpi_is_doubted(void);
-/** Around fork(): in its child the lock of what is kept here is nobody's, and a library is loaded
- * or not. Blocks: while another thread asks, which may load the library. Thread: any. */
+/** Around fork(): in its child the lock of what is kept here is nobody's, a library is loaded or
+ * not, and MPI that had begun is the parent's, unless that could not be seen. Blocks: while another
+ * thread asks, which may load the library. Thread: any. */
 void horon_mpi_fork_hold(void);
 void horon_mpi_fork_release(void);
 

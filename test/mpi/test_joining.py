@@ -24,6 +24,10 @@ HELD_MPI = {
     launchers.mpirun: os.environ.get("HELD_OPEN_MPI"),
     launchers.hydra: os.environ.get("HELD_MPICH"),
 }
+FORKED = {
+    launchers.mpirun: os.environ.get("FORKED_OPEN_MPI"),
+    launchers.hydra: os.environ.get("FORKED_MPICH"),
+}
 PACKAGES = {launchers.mpirun: "libopenmpi-dev", launchers.hydra: "libmpich-dev"}
 ENV = {
     "HORON_BACKEND": "mpi",
@@ -137,6 +141,20 @@ def test_a_child_of_a_fork_does_without_the_mpi_that_was_begun_before():
         assert not failed and out.count("sum 3 by mpi") == RANKS, told
         assert out.count("sum 1 by native") == out.count("rank ends: 0") == RANKS, told
         assert err.count("backend mpi is not used: MPI was begun in process") == RANKS, told
+
+
+def test_a_child_of_a_fork_does_without_the_mpi_that_the_program_began():
+    """Though the parent has no context."""
+    for launch, program in FORKED.items():
+        tap.need(program, f"not built (Debian: {PACKAGES[launch]})")
+        with launch(2, program, **ENV) as job:
+            status, out, err = job.end()
+        job.assert_nothing_left()
+        told = (launch.__name__, out, err)
+        assert status == 0 and out.count("barrier by native") == out.count("ended") == 2, told
+        assert err.count("backend mpi is not used: MPI was begun in process") == 2, told
+        refused = re.findall(r"^status -\d+: .*MPI was begun in process \d+, of which", out, re.M)
+        assert len(refused) == 2, told
 
 
 def test_an_mpi_of_one_thread_is_not_used_once_that_is_gone():
