@@ -41,8 +41,10 @@ static void say_left_out(const struct horon_log *log)
 
 static struct horon_mpi_wanted wanted_by(const struct horon_backend_settings *settings)
 {
-    return (struct horon_mpi_wanted){
-        .file = settings->mpi_library, .launcher = settings->launcher, .size = settings->launched};
+    return (struct horon_mpi_wanted){.file = settings->mpi_library,
+                                     .launcher = settings->launcher,
+                                     .size = settings->launched,
+                                     .serialized = settings->mpi_serialized};
 }
 
 /* What it cannot use it does without, if open() finds it so, too. */

@@ -462,9 +462,12 @@ static horon_status_t take(const struct horon_mpi_wanted *wanted, struct horon_e
                                "MPI has not begun, which it does while ranks join");
     if (status == HORON_OK)
         status = see(wanted, error);
-    if (status == HORON_OK)
+    /* else another thread of the program may be in a call: nothing is carried, and none is made */
+    const bool calls = status == HORON_OK &&
+                       (process.library->level != HORON_MPI_SERIALIZED || wanted->serialized);
+    if (calls)
         status = horon_mpi_make_handles(process.library, error);
-    if (status == HORON_OK)
+    if (calls && status == HORON_OK)
         status = horon_mpi_gate_make(process.library, error);
     if (status == HORON_OK) {
         move(USED);

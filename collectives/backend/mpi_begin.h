@@ -18,6 +18,7 @@ struct horon_mpi_wanted {
                          the first one found */
     struct horon_launcher launcher; /* that started this process */
     int size;                       /* ranks that it started */
+    bool serialized;                /* the program says that it keeps out of MPI: MPI_SERIALIZED */
 };
 
 /**

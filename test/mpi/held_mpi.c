@@ -3,7 +3,8 @@
  * An MPI that not all ranks begin: `HELD_MPI="CASE RANK FOLDER"` says what becomes of that rank in
  * MPI_Init_thread(). It dies before it begins; or the last rank kills it, when all are in the call,
  * into which the last one does not let itself; or it is held there, or told of a failure, once the
- * others are in the call. Linked with either family, whose header says the same of these calls.
+ * others are in the call. Or it is said to take calls of fewer threads. Linked with either family,
+ * whose header says the same of these calls.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -14,7 +15,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-enum { RANKS = 3, FUNNELED = 1, FAILURE = 16 };
+enum { RANKS = 3, FUNNELED = 1, SERIALIZED = 2, FAILURE = 16 };
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -22,6 +23,8 @@ EXPORT int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
 int PMPI_Init_thread(int *argc, char ***argv, int required, int *provided);
 EXPORT int MPI_Query_thread(int *provided);
 int PMPI_Query_thread(int *provided);
+EXPORT int MPI_Op_create(void *combine, int commutes, void *op);
+int PMPI_Op_create(void *combine, int commutes, void *op);
 
 static struct {
     char name[16], folder[256];
@@ -110,5 +113,14 @@ int MPI_Query_thread(int *provided)
     const int code = PMPI_Query_thread(provided);
     if (is_case("funneled"))
         *provided = FUNNELED;
+    if (is_case("serialized"))
+        *provided = SERIALIZED;
     return code;
+}
+
+int MPI_Op_create(void *combine, int commutes, void *op)
+{
+    if (is_case("serialized"))
+        fprintf(stderr, "an operator is made\n");
+    return PMPI_Op_create(combine, commutes, op);
 }

@@ -166,6 +166,14 @@ def test_an_mpi_of_one_thread_is_not_used_once_that_is_gone():
         assert "Finalize" not in err, told
 
 
+def test_an_mpi_of_one_thread_at_a_time_is_called_where_the_program_keeps_out():
+    for launch in HELD_MPI:
+        for promise, by in ("0", "native"), ("1", "mpi"):
+            failed, out, err, told = run(launch, "serialized", 0, HORON_MPI_SERIALIZED=promise)
+            assert not failed and out.count(f"sum 3 by {by}") == RANKS, told
+            assert ("an operator is made" in err) == (by == "mpi"), told
+
+
 def test_an_open_mpi_below_hydra_is_not_begun():
     """Each rank would be alone in it, and could not end what it has begun when it hears that."""
     failed, out, err, told = run(launchers.hydra, "never", 1, of=launchers.mpirun)
