@@ -536,6 +536,18 @@ bool horon_mpi_is_to_be_ended(void)
            size > 1;
 }
 
+/* What another thread leaves the next context has, or the gate frees at the end. */
+static bool may_call_here(void)
+{
+    const struct horon_mpi_library *library = process.library;
+    int main = 0;
+    if (library->level >= HORON_MPI_SERIALIZED)
+        return true;
+    if (!horon_mpi_has_ended(library))
+        library->mpi.is_thread_main(&main);
+    return main;
+}
+
 void horon_mpi_end(bool stays, bool closed)
 {
     pthread_mutex_lock(&process.lock);
@@ -545,7 +557,8 @@ void horon_mpi_end(bool stays, bool closed)
     if (stays)
         lose(BROKEN);
     if (process.world != BROKEN && horon_mpi_gate_enter()) {
-        horon_mpi_free_handles(process.library);
+        if (may_call_here())
+            horon_mpi_free_handles(process.library);
         horon_mpi_gate_leave();
     }
     pthread_mutex_unlock(&process.lock);

@@ -3,8 +3,8 @@
  * An MPI that not all ranks begin: `HELD_MPI="CASE RANK FOLDER"` says what becomes of that rank in
  * MPI_Init_thread(). It dies before it begins; or the last rank kills it, when all are in the call,
  * into which the last one does not let itself; or it is held there, or told of a failure, once the
- * others are in the call. Or it is said to take calls of fewer threads. Linked with either family,
- * whose header says the same of these calls.
+ * others are in the call. Or it is said to take calls of fewer threads, or tells of one by the
+ * wrong thread. Linked with either family, whose header says the same of these calls.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -25,6 +25,9 @@ EXPORT int MPI_Query_thread(int *provided);
 int PMPI_Query_thread(int *provided);
 EXPORT int MPI_Op_create(void *combine, int commutes, void *op);
 int PMPI_Op_create(void *combine, int commutes, void *op);
+EXPORT int MPI_Op_free(void *op);
+int PMPI_Op_free(void *op);
+int PMPI_Is_thread_main(int *flag);
 
 static struct {
     char name[16], folder[256];
@@ -123,4 +126,14 @@ int MPI_Op_create(void *combine, int commutes, void *op)
     if (is_case("serialized"))
         fprintf(stderr, "an operator is made\n");
     return PMPI_Op_create(combine, commutes, op);
+}
+
+int MPI_Op_free(void *op)
+{
+    int level = 0, is_main = 0;
+    PMPI_Query_thread(&level);
+    PMPI_Is_thread_main(&is_main);
+    if (level <= FUNNELED && !is_main)
+        fprintf(stderr, "another thread frees an operator\n");
+    return PMPI_Op_free(op);
 }

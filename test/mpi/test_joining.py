@@ -174,6 +174,17 @@ def test_an_mpi_of_one_thread_at_a_time_is_called_where_the_program_keeps_out():
             assert ("an operator is made" in err) == (by == "mpi"), told
 
 
+def test_an_mpi_of_the_main_thread_is_not_called_where_another_one_leaves():
+    for launch, file in HELD_MPI.items():
+        tap.need(file, f"not built (Debian: {PACKAGES[launch]})")
+        with launch(2, BESIDE_MPI, file, "ijsmjslf", **ENV, HORON_MPI_LIBRARY=file) as job:
+            status, out, err = job.end()
+        job.assert_nothing_left()
+        told = (launch.__name__, out, err)
+        assert status == 0 and out.count("sum 2") == 4, told
+        assert "another thread frees" not in err, told
+
+
 def test_an_open_mpi_below_hydra_is_not_begun():
     """Each rank would be alone in it, and could not end what it has begun when it hears that."""
     failed, out, err, told = run(launchers.hydra, "never", 1, of=launchers.mpirun)

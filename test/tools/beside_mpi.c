@@ -3,13 +3,13 @@
  * A rank of horon and of MPI in one process: `beside_mpi LIBRARY STEPS`. A step is a letter, in
  * any order that makes sense: j joins, s sums, l leaves, and J, S, L likewise in a second context;
  * w joins as a rank of MPI_COMM_WORLD and c of MPI_COMM_SELF; o joins in another thread, which
- * ends; d sums, too, but rank 0 comes when the others have long waited for it, and were idle; x
- * sums by name and in order at once, begun in an order of the rank's; p in a process set of ranks
- * 0 and 1; v submits a sum that takes a while, and z waits for it; k sums, and keeps the request
- * for good; a begins a sum that no other rank has; q kills the last rank, and the others sum in
- * vain; u takes away what says that the launcher has a key-value space, and h hides PMIx's library
- * from horon; i, t, e, b and f are MPI_Init, MPI_Init_thread for calls of all threads and of one at
- * a time, MPI_Barrier and MPI_Finalize.
+ * ends, and m leaves in one; d sums, too, but rank 0 comes when the others have long waited for it,
+ * and were idle; x sums by name and in order at once, begun in an order of the rank's; p in a
+ * process set of ranks 0 and 1; v submits a sum that takes a while, and z waits for it; k sums, and
+ * keeps the request for good; a begins a sum that no other rank has; q kills the last rank, and the
+ * others sum in vain; u takes away what says that the launcher has a key-value space, and h hides
+ * PMIx's library from horon; i, t, e, b and f are MPI_Init, MPI_Init_thread for calls of all
+ * threads and of one at a time, MPI_Barrier and MPI_Finalize.
  */
 #include "idle_waits.h"
 
@@ -76,10 +76,16 @@ static void *join_in_thread(void *ctx)
     return NULL;
 }
 
-static void join_elsewhere(horon_context_t **ctx)
+static void *leave_in_thread(void *ctx)
+{
+    horon_context_destroy(ctx);
+    return NULL;
+}
+
+static void do_elsewhere(void *(*what)(void *), void *arg)
 {
     pthread_t thread;
-    if (pthread_create(&thread, NULL, join_in_thread, ctx) || pthread_join(thread, NULL))
+    if (pthread_create(&thread, NULL, what, arg) || pthread_join(thread, NULL))
         stop("thread", "there is none");
 }
 
@@ -279,6 +285,9 @@ static void do_more(char step, horon_context_t *ctx, struct large *large)
     case 'q':
         sum_in_vain(ctx);
         break;
+    case 'm':
+        do_elsewhere(leave_in_thread, ctx);
+        break;
     case 'x':
         sum_both_ways(ctx);
         break;
@@ -338,7 +347,7 @@ int main(int argc, char **argv)
             join(&other, NULL);
             break;
         case 'o':
-            join_elsewhere(&ctx);
+            do_elsewhere(join_in_thread, &ctx);
             break;
         case 'w':
         case 'c':
