@@ -285,12 +285,11 @@ void horon_found_backend(struct horon_found *found, const char *name)
             *found = library;
         else
             add_unused(found, &library);
-    } else if (strcmp(name, "gloo") == 0) {
+    } else {
+        assert(strcmp(name, "gloo") == 0); /* of any other it would say what is not so */
         add(found,
             "horon %s speaks its wire, as e1 and e3, which needs no library; with HORON_GLOO_STORE",
             horon_version());
-    } else {
-        assert(!"what a backend stands on is said above");
     }
 }
 

@@ -38,7 +38,7 @@ static void print_features(FILE *to)
 {
     static const char *const others[] = {"persistent", "in_order", "process_sets", "join",
                                          "shm",        "tcp",      "timeline",     "cuda",
-                                         "nccl",       "mpi",      "gloo"};
+                                         "native",     "nccl",     "mpi",          "gloo"};
     const size_t count = HORON_VERB_COUNT + sizeof others / sizeof others[0];
     char yes[256] = "", no[256] = "";
     for (size_t i = 0; i < count; i++) {
