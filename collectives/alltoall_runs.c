@@ -83,6 +83,8 @@ static void note_bytes(struct horon_alltoall_run *run, uint64_t bytes)
 static horon_status_t begin_word(struct horon_channel *channel, struct horon_alltoall_run *run,
                                  bool is_send, int peer, struct horon_error *error)
 {
+    assert(run->room >= ROOM_MIN_BYTES);
+    assert(run->room <= room_max(channel->team));
     run->announced = (struct horon_transfer){
         .id = {(uint32_t)channel->options.channel, channel->ended, TAG_AHEAD},
         .data = run->ahead,
