@@ -10,6 +10,7 @@
  * yet when all lengths are, moves in windows; but two ranks of a host read what is long where it
  * lies (exec/lent.h).
  */
+#include "exec/alike.h"
 #include "exec/lent.h"
 #include "exec/walk.h"
 #include "exec/windows.h"
@@ -17,21 +18,19 @@
 #include <string.h>
 
 /* What a rank tells the other hosts first: its rows, and all of its input, if that fits into the
- * room for it, which is always sent whole. Bytes of that, and of all ranks' together: one that is
- * shorter than those before it must bear them. */
-enum { AHEAD_MIN_BYTES = 256, AHEAD_MAX_BYTES = 32 << 10, AHEAD_ALL_BYTES = 128 << 10 };
+ * room for it (exec/alike.h): at most so many bytes. */
+enum { AHEAD_MAX_BYTES = 32 << 10 };
 
 struct allgather {
     struct horon_windows windows;
     /* with several hosts */
-    uint64_t *own_ahead;     /* [1 + ahead_max / 8] rows, and data */
-    uint64_t *ahead;         /* [size] such entries by rank, each as long as `ahead_bytes` say */
-    size_t ahead_max;        /* bytes of data that an entry may have room for */
-    size_t ahead_bytes;      /* that it has, in this operation, ... */
-    size_t ahead_bytes_next; /* ... and in the next one */
-    uint64_t most_before;    /* bytes of the longest input of the one before */
-    uint64_t *rows;          /* [size] by rank */
-    struct horon_lent lent;  /* on one host */
+    uint64_t *own_ahead;        /* [1 + ahead_max / 8] rows, and data */
+    uint64_t *ahead;            /* [size] such entries by rank, each as long as `ahead_bytes` say */
+    size_t ahead_max;           /* bytes of data that an entry may have room for */
+    size_t ahead_bytes;         /* that it has, in this operation, ... */
+    struct horon_alike longest; /* inputs */
+    uint64_t *rows;             /* [size] by rank */
+    struct horon_lent lent;     /* on one host */
     bool lengths_known;
     bool reads; /* what is long is read where it lies */
 };
@@ -42,14 +41,6 @@ static struct allgather *state_of(const struct horon_channel *channel)
     return channel->state;
 }
 
-static size_t ahead_max(const struct horon_team *team)
-{
-    const size_t share = AHEAD_ALL_BYTES / (size_t)team->size;
-    if (share < AHEAD_MIN_BYTES)
-        return AHEAD_MIN_BYTES;
-    return share < AHEAD_MAX_BYTES ? share : AHEAD_MAX_BYTES;
-}
-
 static size_t words_of(size_t ahead_bytes)
 {
     return 1 + (ahead_bytes + sizeof(uint64_t) - 1) / sizeof(uint64_t);
@@ -58,7 +49,9 @@ static size_t words_of(size_t ahead_bytes)
 /* Of all entries, and this rank's. */
 static size_t ahead_words(const struct horon_team *team)
 {
-    return team->host_count == 1 ? 0 : (1 + (size_t)team->size) * words_of(ahead_max(team));
+    return team->host_count == 1
+               ? 0
+               : (1 + (size_t)team->size) * words_of(horon_alike_max(team->size, AHEAD_MAX_BYTES));
 }
 
 static size_t state_bytes(const struct horon_team *team)
@@ -74,8 +67,7 @@ static void init(void *memory, const struct horon_team *team)
     state->lent.parts = (struct horon_lent_part *)(void *)(state + 1);
     state->rows = (uint64_t *)(void *)(state->lent.parts + team->local_size);
     state->own_ahead = state->rows + team->size;
-    state->ahead_max = ahead_max(team);
-    state->ahead_bytes_next = AHEAD_MIN_BYTES;
+    state->ahead_max = horon_alike_max(team->size, AHEAD_MAX_BYTES);
     state->ahead = state->own_ahead + (team->host_count == 1 ? 0 : words_of(state->ahead_max));
     horon_windows_init(&state->windows, team, state->rows + team->size + ahead_words(team));
 }
@@ -84,8 +76,8 @@ static void begin(struct horon_channel *channel)
 {
     struct allgather *state = state_of(channel);
     state->lengths_known = state->reads = false;
-    state->ahead_bytes = state->ahead_bytes_next;
-    assert(state->ahead_bytes >= AHEAD_MIN_BYTES);
+    state->ahead_bytes = horon_alike_room(&state->longest, state->ahead_max);
+    assert(state->ahead_bytes >= HORON_ALIKE_MIN_BYTES);
     assert(state->ahead_bytes <= state->ahead_max);
 }
 
@@ -221,16 +213,6 @@ static horon_status_t begin_to_read(struct horon_channel *channel, struct allgat
     return horon_lent_begin(channel, &state->lent, !apart);
 }
 
-/* Where that has no room, more than a little would only cost.
- * @param most bytes of the longest input */
-static void expect_alike(struct allgather *state, uint64_t most)
-{
-    const uint64_t alike = most < state->most_before ? most : state->most_before;
-    const bool fits = alike > AHEAD_MIN_BYTES && alike <= state->ahead_max;
-    state->ahead_bytes_next = fits ? (size_t)alike : AHEAD_MIN_BYTES;
-    state->most_before = most;
-}
-
 /* @return OK: it is done | IN_PROGRESS: a pipeline follows | ERR_PROTO */
 static horon_status_t lengths_known(struct horon_channel *channel, struct horon_error *error)
 {
@@ -243,7 +225,7 @@ static horon_status_t lengths_known(struct horon_channel *channel, struct horon_
                                "the inputs of an allgather add up to more than memory can hold");
     if (windows->counts[channel->team->rank] != channel->count)
         return horon_channel_damaged(channel, error);
-    expect_alike(state, most * channel->element_bytes);
+    horon_alike_note(&state->longest, most * channel->element_bytes);
     void *given = channel->op->parts[0].dst;
     if (channel->op->output)
         given = channel->op->output(channel->op->output_arg, state->rows, total);

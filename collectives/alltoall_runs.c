@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The runs of an all-to-all between hosts. They go straight from the input of one rank to the
- * output of the other: each byte crosses the network once, and is copied nowhere. A word goes ahead
- * of each run with its length, and with its data if that is short, or like what went that way in
- * each of the two operations before: both ends know how much that was. Links that are missing are
- * made by the first such operation.
+ * output of the other: each byte crosses the network once, and what is long is copied nowhere. A
+ * word goes ahead of each run with its length, and with its data if that is short, or like what
+ * went that way in the two operations before (exec/alike.h). Links that are missing are made by the
+ * first such operation.
  *
  * The runs to and from all ranks go side by side, in rounds: round w is bytes [w*R, (w+1)*R) of
  * each, and only a few rounds are under way. Else each connection would take what share of a link
@@ -20,9 +20,8 @@
 /* Of the word ahead; those of rounds end in a rank. */
 #define TAG_AHEAD UINT64_MAX
 
-/* Room of a word for data, and of all words one way, which are sent whole: one that is shorter than
- * those before it must bear them. What is longer goes without being copied. */
-enum { ROOM_MIN_BYTES = 256, ROOM_MAX_BYTES = 4 << 10, ROOM_ALL_BYTES = 128 << 10 };
+/* Of a word. To copy more takes as long as a transfer of its own. */
+enum { ROOM_MAX_BYTES = 4 << 10 };
 
 /* Of a run in one round; all ranks agree. A fraction of a millisecond on a fast link, and worth the
  * word that asks for it. Between two hosts there is one link, which is always busy: runs go whole.
@@ -30,20 +29,13 @@ enum { ROOM_MIN_BYTES = 256, ROOM_MAX_BYTES = 4 << 10, ROOM_ALL_BYTES = 128 << 1
 static size_t round_bytes(const struct horon_channel *channel)
 {
     const size_t bytes = channel->options.net_chunk_bytes / 4;
+    assert(bytes > HORON_ALIKE_MIN_BYTES);
     return channel->team->host_count > 2 ? bytes : INT64_MAX;
-}
-
-static size_t room_max(const struct horon_team *team)
-{
-    const size_t share = ROOM_ALL_BYTES / (size_t)team->size / sizeof(uint64_t) * sizeof(uint64_t);
-    if (share < ROOM_MIN_BYTES)
-        return ROOM_MIN_BYTES;
-    return share < ROOM_MAX_BYTES ? share : ROOM_MAX_BYTES;
 }
 
 static size_t word_bytes(const struct horon_team *team)
 {
-    return sizeof(struct horon_alltoall_word) + room_max(team);
+    return sizeof(struct horon_alltoall_word) + horon_alike_max(team->size, ROOM_MAX_BYTES);
 }
 
 size_t horon_alltoall_words_bytes(const struct horon_team *team)
@@ -62,29 +54,22 @@ void horon_alltoall_init_words(struct horon_alltoall *state, const struct horon_
     }
 }
 
-/* Where that has no room, more than a little would only cost. */
+/* A word that had to be asked for would take longer than its run. */
 static size_t room_of(const struct horon_channel *channel, const struct horon_alltoall_run *run,
                       int peer)
 {
-    const uint64_t alike = run->before[0] < run->before[1] ? run->before[0] : run->before[1];
+    const size_t most = horon_alike_max(channel->team->size, ROOM_MAX_BYTES);
     const size_t eager = horon_mux_eager_bytes(channel->team->mux_of[peer]);
-    const bool fits = alike > ROOM_MIN_BYTES && alike <= room_max(channel->team) &&
-                      sizeof(struct horon_alltoall_word) + alike <= eager;
-    return fits ? (size_t)alike : ROOM_MIN_BYTES;
-}
-
-/* Both ends of a run say so once in an operation, after it has its room. */
-static void note_bytes(struct horon_alltoall_run *run, uint64_t bytes)
-{
-    run->before[1] = run->before[0];
-    run->before[0] = bytes;
+    const size_t rows = sizeof(struct horon_alltoall_word);
+    const size_t unasked = eager > rows ? eager - rows : 0;
+    return horon_alike_room(&run->alike, most < unasked ? most : unasked);
 }
 
 static horon_status_t begin_word(struct horon_channel *channel, struct horon_alltoall_run *run,
                                  bool is_send, int peer, struct horon_error *error)
 {
-    assert(run->room >= ROOM_MIN_BYTES);
-    assert(run->room <= room_max(channel->team));
+    assert(run->room >= HORON_ALIKE_MIN_BYTES);
+    assert(sizeof *run->ahead + run->room <= word_bytes(channel->team));
     run->announced = (struct horon_transfer){
         .id = {(uint32_t)channel->options.channel, channel->ended, TAG_AHEAD},
         .data = run->ahead,
@@ -131,7 +116,7 @@ static horon_status_t announce(struct horon_channel *channel, struct horon_allto
     run->ahead->rows = state->give_rows[peer->rank];
     if (bytes && bytes <= run->room)
         memcpy(run->ahead->data, state->own + state->give_at[peer->rank] * element, bytes);
-    note_bytes(run, bytes);
+    horon_alike_note(&run->alike, bytes);
     return begin_word(channel, run, true, peer->rank, error);
 }
 
@@ -237,7 +222,7 @@ void horon_alltoall_count_rounds(struct horon_channel *channel)
             memcpy(state->out + state->take_at[peer->rank] * element, peer->take.ahead->data,
                    taken);
         if (horon_alltoall_gives(channel, peer->rank, channel->team->rank))
-            note_bytes(&peer->take, taken);
+            horon_alike_note(&peer->take.alike, taken);
     }
 }
 

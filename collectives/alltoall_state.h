@@ -4,6 +4,7 @@
 #define HORON_ALLTOALL_STATE_H
 
 #include "channel_state.h"
+#include "exec/alike.h"
 #include "exec/lent.h"
 #include "exec/transfers.h"
 
@@ -17,8 +18,8 @@ struct horon_alltoall_word {
 struct horon_alltoall_run {
     struct horon_alltoall_word *ahead; /* with the most room that it may have */
     struct horon_transfer announced;
-    size_t room;        /* bytes of data that the word has room for, in this operation */
-    uint64_t before[2]; /* bytes of the run in the last operation that had one, and before that */
+    size_t room;              /* bytes of data that the word has room for, in this operation */
+    struct horon_alike alike; /* those that went this way before, of whatever verb */
 };
 
 struct horon_alltoall_peer {
