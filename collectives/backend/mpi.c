@@ -82,7 +82,7 @@ static horon_status_t mpi_open(const struct horon_backend *backend,
     context->base.is_bound = context->library->level < HORON_MPI_SERIALIZED;
     context->base.thread = pthread_self(); /* the main one, if it matters */
     context->serialized = context->library->level <= HORON_MPI_SERIALIZED;
-    context->promised = settings->mpi_serialized || context->base.is_bound;
+    context->keeps_out = settings->mpi_serialized;
     if (!context->base.is_bound) /* else nobody moves anything while the main thread ends MPI */
         horon_mpi_gate_await(settings->posted, settings->landed, settings->in_flight, log);
     *context_out = &context->base;
@@ -130,7 +130,7 @@ static bool mpi_usable(const struct horon_backend_context *base, const struct ho
 {
     const struct horon_mpi_context *context = (const struct horon_mpi_context *)(const void *)base;
     const struct horon_mpi_library *library = context->library;
-    if (context->serialized && !context->promised)
+    if (library->level == HORON_MPI_SERIALIZED && !context->keeps_out)
         snprintf(why, why_bytes,
                  "MPI was begun for calls of one thread at a time (MPI_THREAD_SERIALIZED): set "
                  "HORON_MPI_SERIALIZED=1 if the program makes none meanwhile, or begin it with "

@@ -7,10 +7,11 @@
  * But MPI moves nothing unless somebody makes a call here, if no variable has a thread of its own
  * do that, or other ranks write to this one's memory (boot/identity/moves.c). So it works on the
  * operation's own memory ("direct") where nobody will make one once the channel is given up: there
- * is no such variable, horon loaded and began it, so that the program makes no calls, all channels
- * are of one team, which fails as a whole, and no thread makes a communicator, in which it may be
- * for ever. Then the context is closed to MPI. Else MPI works on memory of the channel, which is
- * left to it when that is given up. A program that loads MPI later is not known of.
+ * is no such variable, the program makes no calls, as horon loaded and began MPI, or as it says by
+ * a setting, all channels are of one team, which fails as a whole, and no thread makes a
+ * communicator, in which it may be for ever. Then the context is closed to MPI. Else MPI works on
+ * memory of the channel, which is left to it when that is given up. A program that loads MPI later
+ * is not known of.
  *
  * MPI may notice before horon does that a rank is gone, and does not say which: a call fails. That
  * is held back for a while, in which horon names the rank.
@@ -43,8 +44,8 @@ static bool may_be_direct(const struct horon_mpi_channel *channel)
 {
     const struct horon_mpi_context *context = channel->context;
     const struct horon_mpi_library *library = context->library;
-    const bool is_ours = library->began && !library->of_program && !library->moves;
-    bool may = is_ours && !context->awaited && !context->left_making;
+    const bool is_ours = context->keeps_out || (library->began && !library->of_program);
+    bool may = is_ours && !library->moves && !context->awaited && !context->left_making;
     for (const struct horon_mpi_channel *other = context->channels; other; other = other->next)
         may = may && other->team == channel->team && other->connected;
     return may;

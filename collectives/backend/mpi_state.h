@@ -24,7 +24,8 @@ struct horon_mpi_context {
      * once, and while a thread makes them no other makes a call. So only the job, whose channels
      * are the first ones, is carried. Else a communicator is its channel's. So it is, too, where
      * MPI allows the main thread alone (base.is_bound), with copies of the world. */
-    bool serialized, promised; /* promised: the program keeps out */
+    bool serialized;
+    bool keeps_out; /* the program, which says so: of what has failed, too, for ever */
     struct horon_mpi_making *making;
     horon_mpi_handle comms[HORON_MPI_SERIALIZED_CHANNELS]; /* by channel, until close(); or 0 */
     int direct;       /* of these have MPI at work on their operation's own memory */

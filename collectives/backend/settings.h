@@ -17,7 +17,7 @@ struct horon_backend_settings {
      * usable everywhere is always there, behind those that are named. */
     const char *order;
     const char *mpi_library; /* a file; "": one that is found */
-    bool mpi_serialized;     /* the program makes no calls of MPI as long as the context is there */
+    bool mpi_serialized;     /* the program calls no MPI beside it, nor once it has failed */
     struct horon_launcher launcher;
     int launched; /* ranks that it started */
     /* Operations that the program has submitted, and those of them that have ended, ever: NULL, or

@@ -4,7 +4,8 @@
  * have ended here reaches the other ranks while this one waits for them. And while a thread makes a
  * communicator, or may do so for ever, MPI works on no memory of the program's: that thread would
  * move its bytes when their operation has been given up. Nor does it where a thread of MPI's own
- * would, as MPICH_ASYNC_PROGRESS says, or calls of a program that has MPI itself.
+ * would, as MPICH_ASYNC_PROGRESS says, or calls of a program that has MPI itself and does not say
+ * that it makes none.
  */
 #include <horon/horon.h>
 
@@ -66,11 +67,16 @@ static horon_descriptor_t sum_of(float *at, uint32_t flags)
 
 static bool had_mpi; /* before horon's context was made */
 
+static bool is_set(const char *name)
+{
+    const char *set = getenv(name);
+    return set && strcmp(set, "0") != 0;
+}
+
 /* MPI has a thread that moves data, without any calls; or the program may make some. */
 static bool mpi_moves(void)
 {
-    const char *set = getenv("MPICH_ASYNC_PROGRESS");
-    return had_mpi || (set && strcmp(set, "0") != 0);
+    return is_set("MPICH_ASYNC_PROGRESS") || (had_mpi && !is_set("HORON_MPI_SERIALIZED"));
 }
 
 /* @return the sum of what the ranks give */

@@ -59,6 +59,13 @@ def test_an_mpi_that_the_program_has_too_works_on_no_memory_of_the_programs():
     assert out.count("by mpi\n") == 3, (out, err)
 
 
+def test_of_a_program_that_keeps_out_mpi_works_on_the_memory():
+    out, err = run("sum", preloads=True, HORON_MPI_SERIALIZED="1")
+    assert out.count("by mpi\n") == 3, (out, err)
+    out, err = run("by itself", HORON_MPI_SERIALIZED="1", MPICH_ASYNC_PROGRESS="1")
+    assert out.count("by mpi\n") == 3, (out, err)
+
+
 def test_what_mpi_keeps_of_an_operation_goes_out_while_the_next_one_waits():
     for case in "gather in order", "gather":
         run(case)
