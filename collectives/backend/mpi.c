@@ -72,7 +72,8 @@ static horon_status_t mpi_open(const struct horon_backend *backend,
     struct horon_mpi_context *context = horon_zalloc(1, sizeof *context);
     if (!context)
         return HORON_ERR_MEMORY;
-    const horon_status_t status = horon_mpi_take(&wanted, &context->library, error);
+    const horon_status_t status =
+        horon_mpi_take(&wanted, settings->context, &context->library, error);
     if (status != HORON_OK) {
         horon_free(context);
         return status;

@@ -35,8 +35,7 @@ enum begin { NOT_BEGUN, UNDER_WAY, THROUGH, ENDING }; /* by horon */
 /* Whose it is. From the last two nothing leads back: no context gets it any more. */
 enum holder {
     FREE,   /* nobody's */
-    ASKED,  /* `context` has asked for what horon begins, and takes it or gives it up; or another
-               one asks */
+    ASKED,  /* `context` has asked for what horon begins, and takes it or gives it up */
     USED,   /* a context's, until its end */
     LEFT,   /* given up while it began, which may last for ever */
     CLOSED, /* given up with memory that is not ours, or a thread of ours, in its hands */
@@ -56,7 +55,7 @@ static struct {
     _Atomic int begin;                 /* of enum begin */
     int code;                          /* of MPI_Init_thread(), once it is through */
     enum holder holder;
-    const void *context; /* that asked last for what horon has begun; NULL: it has given it up */
+    const void *context; /* that has what horon has begun, or asked for it; NULL: none */
     bool of_launch;      /* the ranks of the context that has it are some of MPI's world for sure */
     enum world world;
     pid_t *peers; /* [peer_count] ranks of this host, each once, as of mpi_finalize.h */
@@ -70,7 +69,7 @@ static void move(enum holder to)
 {
     static const unsigned legal[HOLDERS] = {
         [FREE] = 1u << ASKED | 1u << USED, /* the program's MPI is taken without asking */
-        [ASKED] = 1u << ASKED | 1u << FREE | 1u << USED | 1u << LEFT,
+        [ASKED] = 1u << FREE | 1u << USED | 1u << LEFT,
         [USED] = 1u << FREE | 1u << CLOSED};
     assert(legal[process.holder] & 1u << to);
     process.holder = to;
@@ -325,15 +324,17 @@ static horon_status_t see_begin(struct horon_error *error)
 
 /* What is there of MPI for this context?
  * @return OK: it has begun | IN_PROGRESS: it has not, and may be begun | why it is of no use */
-static horon_status_t look(const struct horon_mpi_wanted *wanted, struct horon_error *error)
+static horon_status_t look(const struct horon_mpi_wanted *wanted, const void *context,
+                           struct horon_error *error)
 {
     int begun = 0;
     horon_status_t status = check_fork(error);
     if (status != HORON_OK)
         return status;
-    if (process.holder == USED)
+    if (process.holder == USED || (process.holder == ASKED && process.context != context))
         return horon_error_set(error, HORON_ERR_UNSUPPORTED,
-                               "another context of this process uses MPI, which serves one");
+                               "another context of this process %s MPI, which serves one",
+                               process.holder == USED ? "uses" : "has asked for");
     if (process.holder == CLOSED)
         return horon_error_set(error, HORON_ERR_UNSUPPORTED,
                                "what was given up is still in MPI's hands");
@@ -349,9 +350,6 @@ static horon_status_t look(const struct horon_mpi_wanted *wanted, struct horon_e
         status = check_launcher(wanted, error);
     if (status == HORON_OK)
         status = see_begin(error);
-    if (status == HORON_IN_PROGRESS)
-        return horon_error_set(error, HORON_ERR_UNSUPPORTED,
-                               "another context of this process begins MPI, which serves one");
     if (status != HORON_OK)
         return status;
     note_begun();
@@ -410,10 +408,10 @@ static horon_status_t begin(const struct horon_mpi_wanted *wanted, const void *c
 {
     assert(context);
     const bool is_asked_again = process.holder == ASKED && process.context == context;
-    horon_status_t status = is_asked_again ? see_begin(error) : look(wanted, error);
+    horon_status_t status = is_asked_again ? see_begin(error) : look(wanted, context, error);
     if (!is_asked_again && status == HORON_IN_PROGRESS)
         return start(context, error);
-    if (status == HORON_OK && process.library->began) {
+    if (!is_asked_again && status == HORON_OK && process.library->began) {
         move(ASKED);
         process.context = context;
     }
@@ -427,6 +425,13 @@ horon_status_t horon_mpi_begin(const struct horon_mpi_wanted *wanted, const void
     const horon_status_t status = begin(wanted, context, error);
     pthread_mutex_unlock(&process.lock);
     return status;
+}
+
+/* By the context that has asked. */
+static void let_go(void)
+{
+    move(atomic_load(&process.begin) == UNDER_WAY ? LEFT : FREE);
+    process.context = NULL;
 }
 
 bool horon_mpi_is_under_way(void)
@@ -445,7 +450,7 @@ bool horon_mpi_give_up(const void *context)
         const bool is_alone = !is_under_way && process.library->size == 1;
         left_out = is_under_way || (process.library->began && !is_alone);
         if (process.holder == ASKED)
-            move(is_under_way ? LEFT : FREE);
+            let_go();
         process.context = NULL;
         if (!is_alone) /* in its world, where nobody waits */
             lose(BROKEN);
@@ -454,9 +459,10 @@ bool horon_mpi_give_up(const void *context)
     return left_out;
 }
 
-static horon_status_t take(const struct horon_mpi_wanted *wanted, struct horon_error *error)
+static horon_status_t take(const struct horon_mpi_wanted *wanted, const void *context,
+                           struct horon_error *error)
 {
-    horon_status_t status = look(wanted, error);
+    horon_status_t status = look(wanted, context, error);
     if (status == HORON_IN_PROGRESS)
         return horon_error_set(error, HORON_ERR_UNSUPPORTED,
                                "MPI has not begun, which it does while ranks join");
@@ -471,17 +477,20 @@ static horon_status_t take(const struct horon_mpi_wanted *wanted, struct horon_e
         status = horon_mpi_gate_make(process.library, error);
     if (status == HORON_OK) {
         move(USED);
+        if (process.library->began)
+            process.context = context;
         process.of_launch = has_peers(wanted);
-    }
+    } else if (process.holder == ASKED && process.context == context)
+        let_go();
     return status;
 }
 
-horon_status_t horon_mpi_take(const struct horon_mpi_wanted *wanted,
+horon_status_t horon_mpi_take(const struct horon_mpi_wanted *wanted, const void *context,
                               const struct horon_mpi_library **library_out,
                               struct horon_error *error)
 {
     pthread_mutex_lock(&process.lock);
-    const horon_status_t status = take(wanted, error);
+    const horon_status_t status = take(wanted, context, error);
     pthread_mutex_unlock(&process.lock);
     if (status == HORON_OK)
         *library_out = process.library;

@@ -48,13 +48,14 @@ bool horon_mpi_give_up(const void *context);
 
 /**
  * MPI for a context that has joined, which has it until horon_mpi_end().
+ * @param context  as of horon_mpi_begin()
  * Thread: any, one at a time. Blocks: no.
  * @return OK, *library_out lives until the process ends | ERR_UNSUPPORTED, there is none, or it has
  * ended or not begun, another context has it or gave it up, it lets another thread alone make
  * calls, or it is that of the process of which this one is a fork: @p error says which |
  * ERR_CONFIG, ERR_SYSTEM as above
  */
-horon_status_t horon_mpi_take(const struct horon_mpi_wanted *wanted,
+horon_status_t horon_mpi_take(const struct horon_mpi_wanted *wanted, const void *context,
                               const struct horon_mpi_library **library_out,
                               struct horon_error *error);
 

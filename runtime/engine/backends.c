@@ -68,6 +68,7 @@ horon_status_t horon_engine_open_backends(struct horon_engine *engine, struct ho
     const struct offer offer = offer_of(options->gloo_era != 0, options->config);
     struct horon_backend_settings settings =
         horon_engine_backend_settings(options->config, &options->launcher, options->topology->size);
+    settings.context = options->arg;
     settings.posted = options->posted;
     settings.landed = options->landed;
     settings.in_flight = &engine->in_flight;

@@ -81,7 +81,7 @@ struct horon_engine_options {
                                   struct horon_error *error);
     /* The job, team 0, has failed, and nobody has been told yet. May be NULL. */
     void (*failed)(void *arg, const struct horon_error *why);
-    void *arg; /* of the four above */
+    void *arg; /* of the four above; backends know the context by it */
 };
 
 struct horon_engine;

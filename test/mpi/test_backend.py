@@ -29,6 +29,7 @@ ROUNDING = os.environ.get("ROUNDING")
 PERF = os.environ.get("HORON_TEST_PERF")
 BESIDE_MPI = os.environ.get("BESIDE_MPI")
 LINKED = os.environ.get("LINKED")
+ASKED = os.environ.get("ASKED")
 FAILING_MPI_LIBRARY = os.environ.get("FAILING_MPI_LIBRARY")
 SANITIZER = os.environ.get("SANITIZER")
 FILES = {launchers.mpirun: "libmpi.so.40", launchers.hydra: "libmpich.so.12"}
@@ -459,6 +460,15 @@ def test_a_communicator_before_mpi_begins_or_after_it_ends_is_refused():
 READS_NO_MEMORY = {"UCX_TLS": "posix,sysv,self"}
 # Hydra ends all once a process that it started itself is killed, whatever its options say.
 IN_A_SHELL = 'trap "" USR1; "$@" >"$0/out${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"; true'
+
+
+def test_of_contexts_that_ask_at_once_the_first_one_has_mpi():
+    """Else one that never had it says at its end how the process is to end, or nobody does."""
+    for launch in FILES:
+        with launch(2, ASKED) as job:
+            status, out, err = job.end()
+        job.assert_nothing_left()
+        assert status == 0 and out.count("in turn") == 2, (out, err)
 
 
 def test_the_second_of_two_contexts_does_without():

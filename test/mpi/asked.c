@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A rank in which one context asks for MPI after another, as two threads may. The first one has it,
+ * in whatever order they take it; and the next one once that has ended.
+ */
+#include "backend/mpi_begin.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+static const void *const first = "first", *const second = "second", *const third = "third";
+static struct horon_mpi_wanted wanted = {.file = "", .size = 2};
+static struct horon_error error;
+
+static void must(bool right, const char *what)
+{
+    if (right)
+        return;
+    fprintf(stderr, "%s: %s\n", what, error.text);
+    exit(1);
+}
+
+static horon_status_t ask(const void *context)
+{
+    horon_status_t status;
+    horon_error_clear(&error);
+    while ((status = horon_mpi_begin(&wanted, context, &error)) == HORON_IN_PROGRESS)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    return status;
+}
+
+static horon_status_t take(const void *context)
+{
+    const struct horon_mpi_library *library = NULL;
+    horon_error_clear(&error);
+    return horon_mpi_take(&wanted, context, &library, &error);
+}
+
+int main(void)
+{
+    wanted.launcher.name = getenv("PMI_RANK") ? "PMI" : "Open MPI";
+    must(ask(first) == HORON_OK, "the first one asks");
+    must(ask(second) == HORON_ERR_UNSUPPORTED, "the second one asks");
+    must(take(second) == HORON_ERR_UNSUPPORTED, "the second one takes what the first asked for");
+    must(take(first) == HORON_OK, "the first one takes");
+    must(ask(second) == HORON_ERR_UNSUPPORTED, "the second one asks again");
+    must(!horon_mpi_give_up(second), "the second one has something to give up");
+    must(horon_mpi_ends_after(first) && !horon_mpi_ends_after(second), "it is the first one's");
+    horon_mpi_end(false, false);
+    must(ask(third) == HORON_OK && take(third) == HORON_OK, "the third one has it");
+    must(horon_mpi_ends_after(third), "it is the third one's");
+    horon_mpi_end(false, false);
+    must(!horon_mpi_is_doubted(), "nothing has failed");
+    puts("in turn");
+    return 0;
+}
