@@ -2,13 +2,16 @@
 /*
  * One thread, which polls its listeners and clients: what they say is answered from a table of keys
  * (c10d_wire.c). A client whose WAIT is not over is asked again whenever a key has changed. One
- * that says what the protocol forbids, or does not fetch its answers, is closed.
+ * that says what the protocol forbids, or does not fetch its answers, is closed. It ends when its
+ * rank has no more use for it, and those that are slow have none any more, either: they go, or, as
+ * torch's, stay and are silent.
  */
 #include "boot/gloo/c10d_server.h"
 
 #include "alloc.h"
 #include "boot/connect/listen.h"
 #include "boot/gloo/c10d_wire.h"
+#include "clock.h"
 #include "thread.h"
 
 #include <assert.h>
@@ -16,6 +19,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -24,6 +28,12 @@
 #define LISTENERS_MAX (HORON_ADDRESSES_MAX + 1)
 #define READ_BYTES 65536
 #define RETRY_MS 100 /* then connections are taken again, if there was no descriptor */
+/* Ranks of horon that join ask every 50 ms, of torch at once for what is there. */
+#define SILENT_MS 1000
+#define PATIENCE_MS 3000
+
+/* What is left to do; each is more than those before. */
+enum end { SERVE, SHUT, DRAIN, STOP };
 
 struct client {
     int fd;
@@ -34,12 +44,14 @@ struct client {
 
 struct horon_c10d_server {
     pthread_t thread;
-    int stop_fd;
+    int told_fd;                 /* `end` has changed */
+    _Atomic int end;             /* of enum end */
+    uint64_t heard_ns, limit_ns; /* a client, last; of DRAIN */
     struct horon_listeners listeners;
     const struct horon_log *log;
     struct horon_c10d_table *table;
     struct client *clients;
-    struct pollfd *polls; /* the stop, listeners, clients */
+    struct pollfd *polls; /* told_fd, listeners, clients */
     int count, room;      /* of clients */
     int refused;
     bool pauses; /* no connection can be taken now, and one may stand there for ever */
@@ -98,6 +110,7 @@ static void hear(struct horon_c10d_server *server, struct client *client)
 {
     assert(client->fd >= 0);
     const ssize_t got = recv(client->fd, server->bytes, sizeof server->bytes, 0);
+    server->heard_ns = horon_clock_ns();
     if (got < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (got <= 0)
@@ -151,7 +164,7 @@ static int fill_polls(struct horon_c10d_server *server)
 {
     int count = 0;
     assert(server->count <= server->room);
-    server->polls[count++] = (struct pollfd){.fd = server->stop_fd, .events = POLLIN};
+    server->polls[count++] = (struct pollfd){.fd = server->told_fd, .events = POLLIN};
     for (int i = 0; i < server->listeners.count; i++)
         server->polls[count++] =
             (struct pollfd){.fd = server->listeners.fds[i], .events = server->pauses ? 0 : POLLIN};
@@ -188,18 +201,38 @@ static void sweep(struct horon_c10d_server *server)
     server->count = kept;
 }
 
+/* @return milliseconds, until which it serves; -1: for now, 0: no more */
+static int time_left(const struct horon_c10d_server *server)
+{
+    const int end = atomic_load(&server->end);
+    if (end < DRAIN)
+        return -1;
+    if (end == STOP || server->count == 0)
+        return 0;
+    const uint64_t silent_ns = horon_clock_deadline(server->heard_ns, SILENT_MS);
+    const uint64_t until_ns = silent_ns < server->limit_ns ? silent_ns : server->limit_ns;
+    const uint64_t now_ns = horon_clock_ns();
+    return until_ns <= now_ns ? 0 : 1 + (int)((until_ns - now_ns) / 1000000);
+}
+
 static void *run(void *arg)
 {
     struct horon_c10d_server *server = arg;
     for (;;) {
+        if (atomic_load(&server->end) >= SHUT)
+            horon_listeners_close(&server->listeners, 0);
+        const int left_ms = time_left(server);
+        if (left_ms == 0)
+            return NULL;
         const int count = fill_polls(server), clients = server->count;
         const int first = 1 + server->listeners.count;
         const uint64_t before = horon_c10d_table_changes(server->table);
-        if (poll(server->polls, (nfds_t)count, server->pauses ? RETRY_MS : -1) < 0)
+        if (poll(server->polls, (nfds_t)count, server->pauses ? RETRY_MS : left_ms) < 0)
             continue; /* EINTR cannot be, and no memory may be there again */
         server->pauses = false;
-        if (server->polls[0].revents)
-            return NULL;
+        uint64_t told;
+        if (server->polls[0].revents && read(server->told_fd, &told, sizeof told) < 0)
+            assert(errno == EAGAIN || errno == EINTR);
         for (int i = 0; i < clients; i++) {
             struct client *client = &server->clients[i];
             const short events = server->polls[first + i].revents;
@@ -231,7 +264,7 @@ static void free_server(struct horon_c10d_server *server)
     for (int i = 0; i < server->count; i++)
         close_client(&server->clients[i]);
     horon_listeners_close(&server->listeners, 0);
-    horon_fd_close(&server->stop_fd);
+    horon_fd_close(&server->told_fd);
     horon_c10d_table_destroy(server->table);
     horon_free(server->clients);
     horon_free(server->polls);
@@ -251,9 +284,9 @@ horon_status_t horon_c10d_server_start(const struct horon_addresses *at, int por
     server->listeners.noted = fds;
     server->table = horon_c10d_table_create();
     horon_fds_hold(fds);
-    server->stop_fd = horon_fds_note(fds, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    server->told_fd = horon_fds_note(fds, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     horon_status_t status = HORON_OK;
-    if (!server->table || server->stop_fd < 0 || !make_room(server))
+    if (!server->table || server->told_fd < 0 || !make_room(server))
         status = horon_error_set(error, HORON_ERR_MEMORY, "no memory for a TCPStore");
     if (status == HORON_OK && horon_listeners_add(at, port, port, 0, &server->listeners) < 0)
         status = horon_error_set_errno(error, HORON_ERR_SYSTEM, errno,
@@ -269,13 +302,29 @@ horon_status_t horon_c10d_server_start(const struct horon_addresses *at, int por
     return status;
 }
 
-void horon_c10d_server_stop(struct horon_c10d_server *server)
+static void tell(struct horon_c10d_server *server, enum end end)
 {
     const uint64_t one = 1;
+    atomic_store(&server->end, end);
+    while (write(server->told_fd, &one, sizeof one) < 0 && errno == EINTR)
+        ;
+}
+
+void horon_c10d_server_shut(struct horon_c10d_server *server)
+{
     if (!server)
         return;
-    while (write(server->stop_fd, &one, sizeof one) < 0 && errno == EINTR)
-        ;
+    for (int i = 0; i < server->listeners.count; i++) /* now: another server may be there next */
+        shutdown(server->listeners.fds[i], SHUT_RDWR);
+    tell(server, SHUT);
+}
+
+void horon_c10d_server_stop(struct horon_c10d_server *server, bool patient)
+{
+    if (!server)
+        return;
+    server->limit_ns = horon_clock_deadline(horon_clock_ns(), PATIENCE_MS); /* read after `end` */
+    tell(server, patient ? DRAIN : STOP);
     pthread_join(server->thread, NULL);
     free_server(server);
 }

@@ -25,6 +25,7 @@ struct tcp_store {
     struct horon_fds *fds;
     int fd;     /* -1: it is of no use any more */
     bool heard; /* it has answered as a TCPStore does */
+    bool met;   /* this rank has joined, and asks nothing more; others may */
     enum horon_c10d_dialect dialect;
     char text[HORON_ADDRESS_TEXT_BYTES + 16];
     char subject[HORON_ADDRESS_TEXT_BYTES + 96]; /* for what is told of waiting */
@@ -223,8 +224,18 @@ static void destroy(struct horon_gloo_store *base)
 {
     struct tcp_store *store = (struct tcp_store *)base;
     horon_fd_close(&store->fd);
-    horon_c10d_server_stop(store->server);
+    horon_c10d_server_stop(store->server, store->met);
     horon_free(store);
+}
+
+/* Where all are horon's, those that come now are of another job, and the next server's. */
+static void end_meeting(struct horon_gloo_store *base, bool of_horons)
+{
+    struct tcp_store *store = (struct tcp_store *)base;
+    store->met = true;
+    horon_fd_close(&store->fd);
+    if (of_horons)
+        horon_c10d_server_shut(store->server);
 }
 
 static const struct horon_gloo_store_ops ops = {
@@ -233,6 +244,7 @@ static const struct horon_gloo_store_ops ops = {
     .set = set,
     .get = get,
     .add = add,
+    .end_meeting = end_meeting,
     .destroy = destroy,
 };
 

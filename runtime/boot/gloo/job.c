@@ -72,6 +72,8 @@ static horon_status_t connect_all(struct horon_boot *boot, const struct horon_id
     horon_gloo_watch_renew(&watch);
     if (status == HORON_OK && era == HORON_GLOO_ERA_1)
         status = horon_gloo_c10d_group_meet(boot->gloo_store, id->rank, &options.wait, error);
+    if (status == HORON_OK)
+        horon_gloo_store_end_meeting(boot->gloo_store);
     if (status == HORON_ERR_TIMEOUT && strncmp(config->gloo_store, "hash:", 5) == 0)
         horon_text_add(error->text, sizeof error->text, "; ",
                        "hash: is memory of this process, where its threads alone meet: ranks that "

@@ -234,6 +234,11 @@ static const struct horon_address *place_of(const struct mesh *mesh, int rank)
                                        : &mesh->pairs.items[rank].peer.address.at;
 }
 
+static bool is_horon(const struct mesh *mesh, int rank)
+{
+    return rank == mesh->options->rank || mesh->pairs.items[rank].peer.address.of_horon;
+}
+
 /* Of the connections of a job one rank warns, whichever of its ranks are horon's: the lowest of
  * these, which each knows from what the others have published. (An older horon says nothing of
  * itself there, and warns besides.) It tells of an address that others than the users of its
@@ -244,7 +249,7 @@ static void warn_once(const struct mesh *mesh)
     char at[HORON_ADDRESS_TEXT_BYTES];
     int rank = options->rank;
     for (int i = 0; i < options->rank; i++)
-        if (mesh->pairs.items[i].peer.address.of_horon)
+        if (is_horon(mesh, i))
             return;
     if (options->size == 1) /* there is none */
         return;
@@ -286,6 +291,9 @@ static horon_status_t run(struct mesh *mesh, int *sockets_out, struct horon_erro
     }
     if (status == HORON_OK) {
         warn_once(mesh);
+        mesh->options->store->of_horons = true;
+        for (int i = 0; i < mesh->options->size; i++)
+            mesh->options->store->of_horons &= is_horon(mesh, i);
         horon_gloo_pairs_take(&mesh->pairs, sockets_out);
     }
     return status;

@@ -56,6 +56,12 @@ horon_status_t horon_gloo_store_get(struct horon_gloo_store *store, const char *
     return store->ops->get(store, whole, value_out, wait, error);
 }
 
+void horon_gloo_store_end_meeting(struct horon_gloo_store *store)
+{
+    if (store->ops->end_meeting)
+        store->ops->end_meeting(store, store->of_horons);
+}
+
 void horon_gloo_store_destroy(struct horon_gloo_store *store)
 {
     if (store)

@@ -47,6 +47,10 @@ struct horon_gloo_store_ops {
      * @return as set() | ERR_PROTO, there is no count under that key */
     horon_status_t (*add)(struct horon_gloo_store *store, const char *key, int more,
                           const struct horon_gloo_wait *wait, struct horon_error *error);
+    /** This rank has met all others, and asks nothing more. @p of_horons: as are all of these.
+     * NULL: nothing is to be done. */
+    void (*end_meeting)(struct horon_gloo_store *store, bool of_horons);
+    /** Blocks: where it is served here, and the meeting has ended, while others ask: 3 s at most */
     void (*destroy)(struct horon_gloo_store *store);
 };
 
@@ -54,6 +58,7 @@ struct horon_gloo_store_ops {
 struct horon_gloo_store {
     const struct horon_gloo_store_ops *ops;
     char prefix[HORON_GLOO_KEY_BYTES]; /* "default_pg/0//cpu//0/", or "" */
+    bool of_horons;                    /* all that met in it are; set when they have */
 };
 
 /**
@@ -72,6 +77,7 @@ horon_status_t horon_gloo_store_set(struct horon_gloo_store *store, const char *
 horon_status_t horon_gloo_store_get(struct horon_gloo_store *store, const char *key,
                                     struct horon_gloo_value *value_out,
                                     const struct horon_gloo_wait *wait, struct horon_error *error);
+void horon_gloo_store_end_meeting(struct horon_gloo_store *store);
 /** NULL is a no-op. */
 void horon_gloo_store_destroy(struct horon_gloo_store *store);
 
