@@ -108,12 +108,8 @@ static void mpi_leave(struct horon_backend_context *base, bool in_peace)
     horon_mpi_gate_await(NULL, NULL, NULL, NULL);
     leave_making(context, &context->making);
     const bool stays = context->given_up || !in_peace;
-    if (!stays && horon_mpi_may_call(context) && horon_mpi_gate_enter()) {
-        for (int i = 0; i < HORON_MPI_SERIALIZED_CHANNELS; i++)
-            if (context->comms[i])
-                context->library->mpi.comm_free(&context->comms[i]);
-        horon_mpi_gate_leave();
-    }
+    if (!stays)
+        horon_mpi_keep_comms(context->library, context->comms, HORON_MPI_SERIALIZED_CHANNELS);
     if (stays && context->library->began && !horon_mpi_has_ended(context->library))
         say_left_out(context->log);
     horon_mpi_end(stays, context->closed || context->left_making);

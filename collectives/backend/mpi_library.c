@@ -140,6 +140,7 @@ static struct {
     struct horon_mpi_library library;
     char file[HORON_MPI_FILE_BYTES];
     bool loaded, has_handles; /* those that are made, in place of what stands in their rows */
+    horon_mpi_handle kept[HORON_MPI_KEPT_MAX]; /* to be freed; or 0 */
     horon_mpi_handle types[HORON_DTYPE_COUNT];
     horon_mpi_handle ops[HORON_REDOP_COUNT], own_ops[HORON_REDOP_COUNT];
 } process;
@@ -323,10 +324,31 @@ static horon_status_t make_half(horon_dtype_t dtype, struct horon_error *error)
     return HORON_OK;
 }
 
+static void free_kept(void)
+{
+    for (int i = 0; i < HORON_MPI_KEPT_MAX; i++) {
+        if (process.kept[i])
+            process.library.mpi.comm_free(&process.kept[i]);
+        process.kept[i] = 0;
+    }
+}
+
+void horon_mpi_keep_comms(const struct horon_mpi_library *library, const horon_mpi_handle *comms,
+                          int count)
+{
+    assert(library == &process.library);
+    assert(count <= HORON_MPI_KEPT_MAX);
+    for (int i = 0; i < count; i++) {
+        assert(!process.kept[i]); /* it has made handles since */
+        process.kept[i] = comms[i];
+    }
+}
+
 horon_status_t horon_mpi_make_handles(const struct horon_mpi_library *library,
                                       struct horon_error *error)
 {
     assert(library == &process.library);
+    free_kept();
     if (process.has_handles)
         return HORON_OK;
     horon_status_t status = make_half(HORON_FLOAT16, error);
@@ -347,9 +369,10 @@ horon_status_t horon_mpi_make_handles(const struct horon_mpi_library *library,
 void horon_mpi_free_handles(const struct horon_mpi_library *library)
 {
     const struct horon_mpi_calls *mpi = &library->mpi;
+    assert(library == &process.library);
+    free_kept();
     if (!process.has_handles)
         return;
-    assert(library == &process.library);
     mpi->type_free(&process.types[HORON_FLOAT16]);
     mpi->type_free(&process.types[HORON_BFLOAT16]);
     for (int redop = 0; redop < HORON_REDOP_COUNT; redop++)

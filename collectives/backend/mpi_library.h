@@ -128,10 +128,17 @@ horon_status_t horon_mpi_load(const char *file, const char *launcher,
 bool horon_mpi_has_ended(const struct horon_mpi_library *library);
 
 /** Makes those of the handles below that are not MPI's, once it has begun, unless they are there;
- * and frees them, if they are. */
+ * and frees them, if they are. Either frees the communicators that were kept. Thread: one that may
+ * call MPI. */
 horon_status_t horon_mpi_make_handles(const struct horon_mpi_library *library,
                                       struct horon_error *error);
 void horon_mpi_free_handles(const struct horon_mpi_library *library);
+/** Those of a context that ends, in a thread that perhaps may not free them. Thread: any, of the
+ * context that has MPI.
+ * @param comms [count] at most HORON_MPI_KEPT_MAX; 0: none */
+enum { HORON_MPI_KEPT_MAX = 2 };
+void horon_mpi_keep_comms(const struct horon_mpi_library *library, const horon_mpi_handle *comms,
+                          int count);
 /** All dtypes have one. */
 horon_mpi_handle horon_mpi_type(const struct horon_mpi_library *library, horon_dtype_t dtype);
 /** Of one that reduces (horon_reduce_supported()) and is no average. */

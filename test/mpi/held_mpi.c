@@ -4,7 +4,8 @@
  * MPI_Init_thread(). It dies before it begins; or the last rank kills it, when all are in the call,
  * into which the last one does not let itself; or it is held there, or told of a failure, once the
  * others are in the call. Or it is said to take calls of fewer threads, or tells of one by the
- * wrong thread. Linked with either family, whose header says the same of these calls.
+ * wrong thread, and, when it ends, of copies of communicators that nobody has freed. Linked with
+ * either family, whose header says the same of these calls.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -28,10 +29,16 @@ int PMPI_Op_create(void *combine, int commutes, void *op);
 EXPORT int MPI_Op_free(void *op);
 int PMPI_Op_free(void *op);
 int PMPI_Is_thread_main(int *flag);
+EXPORT int MPI_Comm_idup(void *comm, void *copy, void *request);
+int PMPI_Comm_idup(void *comm, void *copy, void *request);
+EXPORT int MPI_Comm_free(void *comm);
+int PMPI_Comm_free(void *comm);
+EXPORT int MPI_Finalize(void);
+int PMPI_Finalize(void);
 
 static struct {
     char name[16], folder[256];
-    int rank, self;
+    int rank, self, copies;
 } held;
 
 static bool is_case(const char *name)
@@ -136,4 +143,24 @@ int MPI_Op_free(void *op)
     if (level <= FUNNELED && !is_main)
         fprintf(stderr, "another thread frees an operator\n");
     return PMPI_Op_free(op);
+}
+
+int MPI_Comm_idup(void *comm, void *copy, void *request)
+{
+    held.copies++;
+    return PMPI_Comm_idup(comm, copy, request);
+}
+
+int MPI_Comm_free(void *comm)
+{
+    held.copies--;
+    return PMPI_Comm_free(comm);
+}
+
+int MPI_Finalize(void)
+{
+    const int code = PMPI_Finalize();
+    if (held.copies > 0)
+        fprintf(stderr, "%d copies are left\n", held.copies);
+    return code;
 }
