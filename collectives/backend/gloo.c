@@ -108,8 +108,11 @@ static horon_status_t open_mesh(struct horon_gloo_mesh *mesh,
 horon_status_t horon_gloo_lost(const struct horon_gloo_channel *channel, int rank,
                                const struct horon_error *why, struct horon_error *error)
 {
-    horon_error_set(error, why->status, "%s %s", channel->team->rank_names[rank],
-                    why->text[0] ? why->text : "is gone");
+    const char *what = why->text[0] ? why->text : "is gone";
+    if (why->blame.cause == HORON_CAUSE_DIED)
+        what = "closed the connection (it has left the job, exited, or was killed: Gloo's ranks do "
+               "not say which)";
+    horon_error_set(error, why->status, "%s %s", channel->team->rank_names[rank], what);
     horon_error_blame(error, why->blame.cause, horon_team_job_rank(channel->team, rank), -1);
     return why->status;
 }
