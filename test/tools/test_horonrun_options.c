@@ -300,6 +300,25 @@ static void test_environment_set_replaces_and_remove_removes(void **state)
     horonrun_strings_free(list);
 }
 
+static void test_environment_of_this_host_adds_what_is_not_given(void **state)
+{
+    char *given[] = {(char *)"HORON_TEST_GIVEN=theirs", NULL};
+    char name[400];
+    char **list = horonrun_environment_copy(given);
+    (void)state;
+    assert_non_null(list);
+    memset(name, 'N', sizeof name);
+    name[sizeof name - 1] = 0;
+    assert_int_equal(setenv("HORON_TEST_GIVEN", "own", 1), 0);
+    assert_int_equal(setenv(name, "of any length", 1), 0);
+    assert_true(horonrun_environment_add_own(&list));
+    assert_string_equal(horonrun_environment_find(list, "HORON_TEST_GIVEN"), "theirs");
+    assert_string_equal(horonrun_environment_find(list, name), "of any length");
+    unsetenv("HORON_TEST_GIVEN");
+    unsetenv(name);
+    horonrun_strings_free(list);
+}
+
 static void test_environment_of_login_stays_here(void **state)
 {
     char *start[] = {(char *)"PATH=/bin", (char *)"SSH_CLIENT=x",
@@ -373,6 +392,7 @@ int main(void)
         cmocka_unit_test(test_options_slips_are_named),
         cmocka_unit_test(test_options_ignored_ones_are_remembered),
         cmocka_unit_test(test_environment_set_replaces_and_remove_removes),
+        cmocka_unit_test(test_environment_of_this_host_adds_what_is_not_given),
         cmocka_unit_test(test_environment_of_login_stays_here),
         cmocka_unit_test(test_environment_of_rank_has_its_place),
     };

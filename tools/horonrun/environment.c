@@ -37,9 +37,10 @@ static size_t count_of(char *const *list)
     return count;
 }
 
+/* @param name "NAME" or "NAME=value" */
 static bool is_named(const char *entry, const char *name)
 {
-    size_t bytes = strlen(name);
+    size_t bytes = strcspn(name, "=");
     return strncmp(entry, name, bytes) == 0 && entry[bytes] == '=';
 }
 
@@ -144,13 +145,7 @@ char **horonrun_environment_copy_for_remote(char *const *list)
 bool horonrun_environment_add_own(char ***list)
 {
     for (char **own = environ; own && *own; own++) {
-        char name[256];
-        size_t bytes = strcspn(*own, "=");
-        if (bytes >= sizeof name)
-            continue;
-        memcpy(name, *own, bytes);
-        name[bytes] = 0;
-        if (find_entry(*list, name))
+        if (find_entry(*list, *own))
             continue;
         char *copy = horon_strdup(*own);
         if (!append(list, copy)) {

@@ -104,14 +104,20 @@ static void on_start_timer(struct ev_loop *loop, struct ev_timer *timer, int eve
 {
     struct job *job = timer->data;
     char missing[512] = "";
+    int untold = 0;
     (void)loop;
     (void)events;
     for (int i = 0; i < job->host_count; i++) {
-        size_t used = strlen(missing);
-        if (!job->hosts[i].said_hello)
-            snprintf(missing + used, sizeof missing - used, "%s%s", used ? ", " : "",
-                     job->hosts[i].name);
+        const char *name = job->hosts[i].name;
+        if (job->hosts[i].said_hello)
+            continue;
+        if (untold == 0 && strlen(missing) + strlen(name) + 32 < sizeof missing)
+            horon_text_add(missing, sizeof missing, ", ", "%s", name);
+        else
+            untold++;
     }
+    if (untold)
+        horon_text_add(missing, sizeof missing, " and ", "%d more", untold);
     job_fail(job, 1, "not all ranks have started after %.1f s (--start-timeout); missing: %s",
              (double)job->setup->config->start_timeout_ms / 1000.,
              missing[0] ? missing : "some ranks, though all hosts answer");
