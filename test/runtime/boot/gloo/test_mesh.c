@@ -1,137 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Meshes of ranks that are threads, in both eras; and of one with peers that lie, or are none. */
 #undef NDEBUG
-#include "boot/gloo/mesh.h"
+#include "mesh_world.h"
 
 #include "../../../free_port.h"
-#include "alloc.h"
-#include "clock.h"
 #include "codec.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-#include <dirent.h>
 #include <fcntl.h>
-#include <poll.h>
-#include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-enum { RANKS_MAX = 8 };
-
-static const struct horon_gloo_wait no_limit = {.deadline_ns = UINT64_MAX};
 static const enum horon_gloo_era eras[] = {HORON_GLOO_ERA_1, HORON_GLOO_ERA_3};
-
-struct world {
-    struct horon_gloo_hash *hash;
-    struct horon_gloo_store *others; /* of whatever the test plays */
-    int warnings;
-    char last[256];
-    char waits[256];  /* the warning of a rank that still waits */
-    _Atomic int slow; /* how many there were; only one rank says so at a time */
-    struct horon_log log;
-    struct horon_error error;
-    int descriptors; /* before */
-};
-
-static void note(void *arg, horon_log_level_t level, const char *text)
-{
-    struct world *world = arg;
-    (void)level;
-    world->warnings++;
-    snprintf(world->last, sizeof world->last, "%s", text);
-    if (!strstr(text, "still waiting"))
-        return;
-    snprintf(world->waits, sizeof world->waits, "%s", text);
-    world->slow++;
-}
-
-struct rank {
-    struct horon_gloo_mesh_options options;
-    int sockets[RANKS_MAX];
-    horon_status_t status;
-    struct horon_error error;
-    pthread_t thread;
-};
-
-static int count_descriptors(void)
-{
-    int count = 0;
-    DIR *directory = opendir("/proc/self/fd");
-    assert_non_null(directory);
-    while (readdir(directory))
-        count++;
-    closedir(directory);
-    return count;
-}
-
-static int make_world(void **state)
-{
-    static struct world world;
-    memset(&world, 0, sizeof world);
-    world.descriptors = count_descriptors();
-    world.hash = horon_gloo_hash_create();
-    world.others = horon_gloo_hash_store(world.hash);
-    world.log = (struct horon_log){.fn = note, .arg = &world, .level = HORON_LOG_WARN};
-    *state = &world;
-    return world.others ? 0 : -1;
-}
-
-static int end_world(void **state)
-{
-    struct world *world = *state;
-    horon_gloo_store_destroy(world->others);
-    horon_gloo_hash_destroy(world->hash);
-    return count_descriptors() == world->descriptors ? 0 : -1; /* on whatever path */
-}
-
-static void *run_rank(void *arg)
-{
-    struct rank *rank = arg;
-    rank->status = horon_gloo_mesh_connect(&rank->options, rank->sockets, &rank->error);
-    return NULL;
-}
-
-static void start(struct world *world, struct rank *rank, enum horon_gloo_era era, int number,
-                  int size)
-{
-    memset(rank, 0, sizeof *rank);
-    rank->options = (struct horon_gloo_mesh_options){
-        .store = horon_gloo_hash_store(world->hash),
-        .rank = number,
-        .size = size,
-        .era = era,
-        .interfaces = "",
-        .deadline_ns = horon_clock_deadline(horon_clock_ns(), 20000),
-        .log = &world->log,
-    };
-    assert_non_null(rank->options.store);
-}
-
-static void go(struct rank *rank)
-{
-    assert_int_equal(pthread_create(&rank->thread, NULL, run_rank, rank), 0);
-}
-
-static horon_status_t join(struct rank *rank)
-{
-    assert_int_equal(pthread_join(rank->thread, NULL), 0);
-    horon_gloo_store_destroy(rank->options.store);
-    return rank->status;
-}
-
-static void close_sockets(struct rank *rank)
-{
-    for (int i = 0; i < rank->options.size; i++)
-        horon_fd_close(&rank->sockets[i]);
-}
 
 /* Each pair's two ends are one connection. */
 static void check_pairs(struct rank *ranks, int size)
@@ -176,57 +55,6 @@ static void test_mesh_of_threads_is_whole(void **state)
                 close_sockets(&ranks[i]);
         }
     }
-}
-
-/* Waits for what rank @p rank publishes. @return where it listens, for rank @p peer */
-static struct horon_gloo_peer published(struct world *world, enum horon_gloo_era era, int size,
-                                        int rank, int peer)
-{
-    struct horon_gloo_value value;
-    struct horon_gloo_peer read;
-    char key[16];
-    snprintf(key, sizeof key, "%d", rank);
-    while (horon_gloo_store_get(world->others, key, &value, &no_limit, NULL) == HORON_AGAIN)
-        poll(NULL, 0, 1);
-    assert_int_equal(
-        horon_gloo_peer_read(era, value.bytes, value.count, size, peer, rank, &read, &world->error),
-        HORON_OK);
-    horon_free(value.bytes);
-    return read;
-}
-
-static void publish(struct world *world, enum horon_gloo_era era, int size, int rank,
-                    const char *host, int port)
-{
-    uint8_t bytes[2048];
-    char key[16];
-    struct horon_address listeners[RANKS_MAX];
-    struct horon_writer out = horon_writer_over(bytes, sizeof bytes);
-    for (int i = 0; i < size; i++)
-        assert_true(horon_address_parse(host, port, &listeners[i]));
-    horon_gloo_publish(&out, era, size, "there", listeners);
-    snprintf(key, sizeof key, "%d", rank);
-    assert_int_equal(
-        horon_gloo_store_set(world->others, key, bytes, out.used, &no_limit, &world->error),
-        HORON_OK);
-}
-
-static int connect_to(const struct horon_address *address)
-{
-    const int fd = socket(address->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_true(fd >= 0);
-    assert_int_equal(connect(fd, &address->any, address->bytes), 0);
-    return fd;
-}
-
-static int connect_from(const char *host, const struct horon_address *address)
-{
-    struct horon_address from;
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_true(horon_address_parse(host, 0, &from));
-    assert_int_equal(bind(fd, &from.any, from.bytes), 0);
-    assert_int_equal(connect(fd, &address->any, address->bytes), 0);
-    return fd;
 }
 
 static void test_mesh_strangers_keep_nobody_waiting(void **state)
@@ -288,14 +116,6 @@ static void test_mesh_of_era_1_prefers_the_host_that_was_published(void **state)
     close(real);
     close(last);
     close_sockets(&here);
-}
-
-static void expect_failure(struct rank *rank, horon_status_t status, const char *word)
-{
-    assert_int_equal(rank->status, status);
-    if (!strstr(rank->error.text, word))
-        print_message("%s\n", rank->error.text);
-    assert_non_null(strstr(rank->error.text, word));
 }
 
 static void test_mesh_a_rank_that_does_not_come_is_named(void **state)
@@ -454,70 +274,6 @@ static void test_mesh_a_rank_that_is_there_already_is_refused(void **state)
     expect_refusal(*state, url);
 }
 
-static void test_mesh_a_rank_that_closes_is_named(void **state)
-{
-    struct world *world = *state;
-    struct rank here;
-    start(world, &here, HORON_GLOO_ERA_3, 0, 3);
-    go(&here);
-    const struct horon_gloo_peer peer = published(world, HORON_GLOO_ERA_3, 3, 0, 2);
-    publish(world, HORON_GLOO_ERA_3, 3, 2, "127.9.9.9", 9);
-    int real = connect_to(&peer.address.at);
-    assert_int_equal(send(real, &(int64_t){2}, 8, 0), 8);
-    close(real);
-    join(&here);
-    expect_failure(&here, HORON_ERR_PEER_LOST, "rank 2 closed the connection");
-    expect_failure(&here, HORON_ERR_PEER_LOST, "; rank 1 has published nothing");
-}
-
-/* In era 1 a stranger may have closed, until it is too late for the rank itself. */
-static void test_mesh_of_era_1_a_rank_that_closes_is_named(void **state)
-{
-    struct world *world = *state;
-    struct rank here;
-    start(world, &here, HORON_GLOO_ERA_1, 0, 3);
-    here.options.deadline_ns = UINT64_MAX;
-    go(&here);
-    publish(world, HORON_GLOO_ERA_1, 3, 1, "127.9.9.9", 9);
-    const struct horon_gloo_peer peer = published(world, HORON_GLOO_ERA_1, 3, 0, 1);
-    close(connect_from("127.9.9.9", &peer.address.at));
-    int again = connect_from("127.9.9.9", &peer.address.at);
-    const struct horon_gloo_peer other = published(world, HORON_GLOO_ERA_1, 3, 0, 2);
-    close(connect_from("127.9.9.9", &other.address.at));
-    publish(world, HORON_GLOO_ERA_1, 3, 2, "127.9.9.9", 10);
-    join(&here);
-    close(again);
-    expect_failure(&here, HORON_ERR_PEER_LOST, "rank 2 closed the connection with 127.9.9.9:10 ");
-    assert_int_equal(here.error.blame.rank, 2);
-}
-
-/* The socket of one that has left ends, and with it what needs that rank. */
-static void test_mesh_a_rank_may_have_left(void **state)
-{
-    struct world *world = *state;
-    struct rank here;
-    start(world, &here, HORON_GLOO_ERA_3, 0, 3);
-    go(&here);
-    const struct horon_gloo_peer peer = published(world, HORON_GLOO_ERA_3, 3, 0, 2);
-    publish(world, HORON_GLOO_ERA_3, 3, 2, "127.9.9.9", 9);
-    struct pollfd left = {.fd = connect_to(&peer.address.at), .events = POLLIN};
-    assert_int_equal(send(left.fd, &(int64_t){2}, 8, 0), 8);
-    assert_int_equal(send(left.fd, "hi", 2, 0), 2);
-    shutdown(left.fd, SHUT_WR);
-    assert_int_equal(poll(&left, 1, 200), 0); /* it is not refused */
-    publish(world, HORON_GLOO_ERA_3, 3, 1, "127.9.9.9", 10);
-    int real = connect_to(&peer.address.at);
-    assert_int_equal(send(real, &(int64_t){1}, 8, 0), 8);
-    join(&here);
-    assert_int_equal(here.status, HORON_OK);
-    char heard[3];
-    assert_int_equal(recv(here.sockets[2], heard, 3, 0), 2);
-    assert_int_equal(recv(here.sockets[2], heard, 3, 0), 0);
-    close(left.fd);
-    close(real);
-    close_sockets(&here);
-}
-
 static void test_mesh_nonsense_and_other_eras_are_refused(void **state)
 {
     struct world *world = *state;
@@ -578,7 +334,6 @@ static void test_mesh_what_is_no_rank_is_refused(void **state)
 
 int main(void)
 {
-#define IN_WORLD(test) cmocka_unit_test_setup_teardown(test, make_world, end_world)
     const struct CMUnitTest tests[] = {
         IN_WORLD(test_mesh_of_threads_is_whole),
         IN_WORLD(test_mesh_strangers_keep_nobody_waiting),
@@ -589,9 +344,6 @@ int main(void)
         IN_WORLD(test_mesh_the_lowest_rank_of_horon_warns),
         IN_WORLD(test_mesh_an_address_that_is_left_from_before_is_told),
         IN_WORLD(test_mesh_a_rank_that_is_there_already_is_refused),
-        IN_WORLD(test_mesh_a_rank_that_closes_is_named),
-        IN_WORLD(test_mesh_of_era_1_a_rank_that_closes_is_named),
-        IN_WORLD(test_mesh_a_rank_may_have_left),
         IN_WORLD(test_mesh_nonsense_and_other_eras_are_refused),
         IN_WORLD(test_mesh_an_interrupted_wait_ends),
         IN_WORLD(test_mesh_what_is_no_rank_is_refused),

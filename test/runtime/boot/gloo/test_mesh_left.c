@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Meshes of which a rank closes its connection before the others have met: it has failed, or left.
+ */
+#undef NDEBUG
+#include "mesh_world.h"
+
+static void test_mesh_a_rank_that_closes_is_named(void **state)
+{
+    struct world *world = *state;
+    struct rank here;
+    start(world, &here, HORON_GLOO_ERA_3, 0, 3);
+    go(&here);
+    const struct horon_gloo_peer peer = published(world, HORON_GLOO_ERA_3, 3, 0, 2);
+    publish(world, HORON_GLOO_ERA_3, 3, 2, "127.9.9.9", 9);
+    int real = connect_to(&peer.address.at);
+    assert_int_equal(send(real, &(int64_t){2}, 8, 0), 8);
+    close(real);
+    join(&here);
+    expect_failure(&here, HORON_ERR_PEER_LOST, "rank 2 closed the connection");
+    expect_failure(&here, HORON_ERR_PEER_LOST, "; rank 1 has published nothing");
+}
+
+/* In era 1 a stranger may have closed, until it is too late for the rank itself. */
+static void test_mesh_of_era_1_a_rank_that_closes_is_named(void **state)
+{
+    struct world *world = *state;
+    struct rank here;
+    start(world, &here, HORON_GLOO_ERA_1, 0, 3);
+    here.options.deadline_ns = UINT64_MAX;
+    go(&here);
+    publish(world, HORON_GLOO_ERA_1, 3, 1, "127.9.9.9", 9);
+    const struct horon_gloo_peer peer = published(world, HORON_GLOO_ERA_1, 3, 0, 1);
+    close(connect_from("127.9.9.9", &peer.address.at));
+    int again = connect_from("127.9.9.9", &peer.address.at);
+    const struct horon_gloo_peer other = published(world, HORON_GLOO_ERA_1, 3, 0, 2);
+    close(connect_from("127.9.9.9", &other.address.at));
+    publish(world, HORON_GLOO_ERA_1, 3, 2, "127.9.9.9", 10);
+    join(&here);
+    close(again);
+    expect_failure(&here, HORON_ERR_PEER_LOST, "rank 2 closed the connection with 127.9.9.9:10 ");
+    assert_int_equal(here.error.blame.rank, 2);
+}
+
+/* The socket of one that has left ends, and with it what needs that rank. */
+static void test_mesh_a_rank_may_have_left(void **state)
+{
+    struct world *world = *state;
+    struct rank here;
+    start(world, &here, HORON_GLOO_ERA_3, 0, 3);
+    go(&here);
+    const struct horon_gloo_peer peer = published(world, HORON_GLOO_ERA_3, 3, 0, 2);
+    publish(world, HORON_GLOO_ERA_3, 3, 2, "127.9.9.9", 9);
+    struct pollfd left = {.fd = connect_to(&peer.address.at), .events = POLLIN};
+    assert_int_equal(send(left.fd, &(int64_t){2}, 8, 0), 8);
+    assert_int_equal(send(left.fd, "hi", 2, 0), 2);
+    shutdown(left.fd, SHUT_WR);
+    assert_int_equal(poll(&left, 1, 200), 0); /* it is not refused */
+    publish(world, HORON_GLOO_ERA_3, 3, 1, "127.9.9.9", 10);
+    int real = connect_to(&peer.address.at);
+    assert_int_equal(send(real, &(int64_t){1}, 8, 0), 8);
+    join(&here);
+    assert_int_equal(here.status, HORON_OK);
+    char heard[3];
+    assert_int_equal(recv(here.sockets[2], heard, 3, 0), 2);
+    assert_int_equal(recv(here.sockets[2], heard, 3, 0), 0);
+    close(left.fd);
+    close(real);
+    close_sockets(&here);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        IN_WORLD(test_mesh_a_rank_that_closes_is_named),
+        IN_WORLD(test_mesh_of_era_1_a_rank_that_closes_is_named),
+        IN_WORLD(test_mesh_a_rank_may_have_left),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
