@@ -30,7 +30,8 @@ struct horon_gloo_mesh_options {
  * it first needs this one, which may be never: the timeout says what to unset. Connections of
  * strangers are closed with a warning. A rank that is connected with all others may have done what
  * it had to, and left: one that closes is lost only if another one does not come soon. In era 1,
- * where a stranger may have closed, it is lost if it does not come again once all have published.
+ * where a stranger may have closed, it is lost if it does not come again once all have published,
+ * unless what came from its rank's host has said a frame.
  *
  * Once all are connected the lowest rank of horon among them warns that nothing is protected.
  *

@@ -11,6 +11,7 @@
 
 #include "alloc.h"
 #include "clock.h"
+#include "link/gloo_frame.h"
 
 #include <assert.h>
 #include <endian.h>
@@ -132,9 +133,8 @@ void horon_gloo_pairs_deinit(struct horon_gloo_pairs *pairs)
 /* @return the other side has closed it; what it sent stays there */
 static bool is_closed(int fd)
 {
-    char byte;
-    const ssize_t got = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+    struct pollfd ended = {.fd = fd, .events = POLLRDHUP};
+    return poll(&ended, 1, 0) > 0;
 }
 
 static void set_no_delay(int fd)
@@ -224,6 +224,18 @@ static bool comes_from_there(const struct horon_gloo_meeting_pair *pair,
     return horon_address_same_host(from, &pair->peer.address.at);
 }
 
+/* A rank says a first frame once it is connected with all others, as a horon, which greets then. It
+ * may leave next. A stranger that closes has said none. */
+static bool has_spoken(const struct horon_gloo_pairs *pairs,
+                       const struct horon_gloo_meeting_pair *pair)
+{
+    uint8_t head[HORON_GLOO_FRAME_BYTES];
+    struct horon_gloo_frame frame;
+    return recv(pair->fd, head, sizeof head, MSG_PEEK | MSG_DONTWAIT) == (ssize_t)sizeof head &&
+           horon_gloo_frame_decode(head, &frame) &&
+           (!by_port(pairs) || comes_from_there(pair, &pair->from));
+}
+
 static bool may_come(const struct horon_gloo_meeting_pair *pair)
 {
     return pair->state != HORON_GLOO_PAIR_CONNECTING &&
@@ -235,7 +247,7 @@ static bool may_come(const struct horon_gloo_meeting_pair *pair)
 static void closed(struct horon_gloo_pairs *pairs, int rank)
 {
     struct horon_gloo_meeting_pair *pair = &pairs->items[rank];
-    const bool perhaps = pair->came && by_port(pairs);
+    const bool perhaps = pair->came && by_port(pairs) && !has_spoken(pairs, pair);
     if (perhaps) {
         refuse(pairs, &pair->fd, &pair->from, "closed at once");
         pair->state = HORON_GLOO_PAIR_WAITING;
@@ -259,7 +271,7 @@ static void arrived(struct horon_gloo_pairs *pairs, int rank, int *fd,
     const bool known = pair->state != HORON_GLOO_PAIR_LOOKING;
     const bool better = pair->fd >= 0 && by_port(pairs) && known && comes_from_there(pair, from) &&
                         !comes_from_there(pair, &pair->from);
-    if (pair->fd >= 0 && !better && !is_closed(pair->fd)) {
+    if (pair->fd >= 0 && !better && (!is_closed(pair->fd) || has_spoken(pairs, pair))) {
         refuse(pairs, fd, from, "came for a rank that is there already");
         return;
     }

@@ -4,6 +4,8 @@
 #undef NDEBUG
 #include "mesh_world.h"
 
+#include "link/gloo_frame.h"
+
 static void test_mesh_a_rank_that_closes_is_named(void **state)
 {
     struct world *world = *state;
@@ -68,12 +70,89 @@ static void test_mesh_a_rank_may_have_left(void **state)
     close_sockets(&here);
 }
 
+/* As a horon does once it is connected with all others. */
+static void greet(int fd)
+{
+    uint8_t hello[HORON_GLOO_FRAME_BYTES];
+    horon_gloo_frame_encode(&(struct horon_gloo_frame){.code = HORON_GLOO_HELLO}, hello);
+    assert_int_equal(send(fd, hello, sizeof hello, 0), sizeof hello);
+}
+
+static void expect_greeting(int fd)
+{
+    uint8_t heard[HORON_GLOO_FRAME_BYTES + 1];
+    struct horon_gloo_frame frame;
+    assert_int_equal(recv(fd, heard, sizeof heard, 0), HORON_GLOO_FRAME_BYTES);
+    assert_true(horon_gloo_frame_decode(heard, &frame));
+    assert_int_equal(frame.code, HORON_GLOO_HELLO);
+    assert_int_equal(recv(fd, heard, sizeof heard, 0), 0);
+}
+
+/* At the port of rank @p rank of 3, where rank 0 is @p world's. */
+static int come(struct world *world, int rank, const char *from)
+{
+    const struct horon_gloo_peer peer = published(world, HORON_GLOO_ERA_1, 3, 0, rank);
+    return connect_from(from, &peer.address.at);
+}
+
+static void test_mesh_of_era_1_a_rank_that_greeted_may_have_left(void **state)
+{
+    struct world *world = *state;
+    struct rank here;
+    start(world, &here, HORON_GLOO_ERA_1, 0, 3);
+    go(&here);
+    publish(world, HORON_GLOO_ERA_1, 3, 1, "127.9.9.9", 9);
+    publish(world, HORON_GLOO_ERA_1, 3, 2, "127.9.9.9", 10);
+    int left = come(world, 2, "127.9.9.9");
+    greet(left);
+    close(left);
+    int real = come(world, 1, "127.9.9.9");
+    join(&here);
+    assert_int_equal(here.status, HORON_OK);
+    expect_greeting(here.sockets[2]);
+    close(real);
+    close_sockets(&here);
+}
+
+/* Whatever it says, and from another host what a horon says, too. */
+static void test_mesh_of_era_1_a_stranger_that_closes_has_not_left(void **state)
+{
+    static const char *const froms[] = {"127.9.9.9", "127.8.8.8"};
+    struct world *world = *state;
+    struct rank here;
+    start(world, &here, HORON_GLOO_ERA_1, 0, 3);
+    go(&here);
+    for (int i = 0; i < 2; i++) {
+        const int rank = 1 + i;
+        publish(world, HORON_GLOO_ERA_1, 3, rank, "127.9.9.9", 8 + rank);
+        int stranger = come(world, rank, froms[i]);
+        if (i == 0)
+            assert_int_equal(
+                send(stranger, "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: */*\r\n", 48, 0), 48);
+        else
+            greet(stranger);
+        close(stranger);
+    }
+    int real[2] = {come(world, 1, "127.9.9.9"), come(world, 2, "127.9.9.9")};
+    join(&here);
+    assert_int_equal(here.status, HORON_OK);
+    for (int i = 0; i < 2; i++) {
+        char heard[2];
+        assert_int_equal(send(here.sockets[1 + i], "hi", 2, 0), 2);
+        assert_int_equal(recv(real[i], heard, 2, MSG_WAITALL), 2);
+        close(real[i]);
+    }
+    close_sockets(&here);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_WORLD(test_mesh_a_rank_that_closes_is_named),
         IN_WORLD(test_mesh_of_era_1_a_rank_that_closes_is_named),
         IN_WORLD(test_mesh_a_rank_may_have_left),
+        IN_WORLD(test_mesh_of_era_1_a_rank_that_greeted_may_have_left),
+        IN_WORLD(test_mesh_of_era_1_a_stranger_that_closes_has_not_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
