@@ -96,15 +96,18 @@ void horon_gloo_publish(struct horon_writer *out, enum horon_gloo_era era, int s
         horon_write_u64(out, (uint64_t)i);
 }
 
-/* Reads the addresses of eras 1 and 2, and takes the one at @p place. @return its era, or NONE */
-static enum horon_gloo_era read_addresses(const void *bytes, size_t count, int size, int place,
-                                          struct horon_gloo_address *address_out)
+/* Reads the addresses of eras 1 and 2, one for each other rank, and takes the one at @p place.
+ * @param ranks_out  it was published among so many
+ * @return its era, or NONE */
+static enum horon_gloo_era read_addresses(const void *bytes, size_t count, size_t place,
+                                          struct horon_gloo_address *address_out, size_t *ranks_out)
 {
     struct horon_reader in = horon_reader_over(bytes, count);
+    const size_t others = count / HORON_GLOO_ADDRESS_BYTES;
     bool sequences = false;
-    if (count == 0 || count != ((size_t)size - 1) * HORON_GLOO_ADDRESS_BYTES)
+    if (others == 0 || count % HORON_GLOO_ADDRESS_BYTES != 0)
         return HORON_GLOO_ERA_NONE;
-    for (int i = 0; i < size - 1; i++) {
+    for (size_t i = 0; i < others; i++) {
         struct horon_gloo_address address;
         horon_gloo_address_read(&in, &address);
         sequences = sequences || address.sequence != HORON_GLOO_NO_SEQUENCE;
@@ -113,12 +116,15 @@ static enum horon_gloo_era read_addresses(const void *bytes, size_t count, int s
     }
     if (!in.ok)
         return HORON_GLOO_ERA_NONE;
+    *ranks_out = others + 1;
     return sequences ? HORON_GLOO_ERA_2 : HORON_GLOO_ERA_1;
 }
 
-/* Reads what era 3 publishes, if it is that. Behind the ids may be more: Gloo reads over it. */
-static bool read_rank(const void *bytes, size_t count, int size, int rank,
-                      struct horon_gloo_peer *peer_out)
+/* Reads what era 3 publishes, if it is that. Behind the ids nothing stands: Gloo would read over
+ * it, but no Gloo writes anything there, and its ranks read past the end of too few.
+ * @param ranks_out  it has ids for so many; not set if it has none, as of any number */
+static bool read_rank(const void *bytes, size_t count, int rank, struct horon_gloo_peer *peer_out,
+                      size_t *ranks_out)
 {
     struct horon_reader in = horon_reader_over(bytes, count);
     const uint64_t host_bytes = horon_read_u64(&in);
@@ -128,24 +134,38 @@ static bool read_rank(const void *bytes, size_t count, int size, int rank,
     if (horon_read_u64(&in) != HORON_GLOO_ADDRESS_BYTES)
         return false;
     horon_gloo_address_read(&in, &peer_out->address);
+    const size_t left = in.limit - in.used;
+    if (!in.ok || left % sizeof(int64_t) != 0)
+        return false;
     peer_out->sequence = rank;
-    peer_out->no_ids = in.ok && in.used == in.limit;
+    peer_out->no_ids = left == 0; /* then ranks write their own */
     if (peer_out->no_ids)
-        return true; /* ranks write their own */
-    for (int i = 0; i < size; i++) {
+        return true;
+    *ranks_out = left / sizeof(int64_t);
+    for (size_t i = 0; i < *ranks_out; i++) {
         const int64_t id = (int64_t)horon_read_u64(&in);
-        if (i == rank)
+        if (i == (size_t)rank)
             peer_out->sequence = id;
     }
-    return in.ok;
+    return true;
+}
+
+/* Reads what a rank published for @p rank, whose address is at @p place in era 1.
+ * @param ranks_out  among so many; not set if nothing tells */
+static enum horon_gloo_era read_any(const void *bytes, size_t count, int rank, size_t place,
+                                    struct horon_gloo_peer *peer_out, size_t *ranks_out)
+{
+    return read_rank(bytes, count, rank, peer_out, ranks_out)
+               ? HORON_GLOO_ERA_3
+               : read_addresses(bytes, count, place, &peer_out->address, ranks_out);
 }
 
 enum horon_gloo_era horon_gloo_era_of(const void *bytes, size_t count, int size)
 {
     struct horon_gloo_peer peer;
-    if (read_rank(bytes, count, size, 0, &peer))
-        return HORON_GLOO_ERA_3;
-    return read_addresses(bytes, count, size, 0, &peer.address);
+    size_t ranks = (size_t)size;
+    const enum horon_gloo_era era = read_any(bytes, count, 0, 0, &peer, &ranks);
+    return ranks == (size_t)size ? era : HORON_GLOO_ERA_NONE;
 }
 
 const char *horon_gloo_era_text(enum horon_gloo_era era)
@@ -180,23 +200,29 @@ horon_status_t horon_gloo_peer_read(enum horon_gloo_era era, const void *bytes, 
                                     int size, int rank, int peer, struct horon_gloo_peer *peer_out,
                                     struct horon_error *error)
 {
-    const int place = rank > peer ? rank - 1 : rank;
+    const size_t place = (size_t)(rank > peer ? rank - 1 : rank);
     struct horon_gloo_peer read = {.sequence = HORON_GLOO_NO_SEQUENCE};
+    size_t ranks = (size_t)size;
     assert(rank != peer && size > 1 && size <= HORON_GLOO_RANKS_MAX);
-    const enum horon_gloo_era found =
-        read_rank(bytes, count, size, rank, &read)
-            ? HORON_GLOO_ERA_3
-            : read_addresses(bytes, count, size, place, &read.address);
+    const enum horon_gloo_era found = read_any(bytes, count, rank, place, &read, &ranks);
     if (found == HORON_GLOO_ERA_NONE) {
         horon_error_set(error, HORON_ERR_PROTO,
                         "what rank %d published, %zu bytes, is nothing that a rank of Gloo "
-                        "publishes among %d: does it run with another number of ranks?",
+                        "publishes among %d",
                         peer, count, size);
         horon_error_blame(error, HORON_CAUSE_PROTOCOL, peer, -1);
         return HORON_ERR_PROTO;
     }
     if (found != era)
         return other_era(era, found, peer, error);
+    if (ranks != (size_t)size) {
+        horon_error_set(error, HORON_ERR_CONFIG,
+                        "rank %d is one of %zu ranks by what it published, and this rank was told "
+                        "that there are %d: start all with the same number (HORON_SIZE here)",
+                        peer, ranks, size);
+        horon_error_blame(error, HORON_CAUSE_SETTING, peer, -1);
+        return HORON_ERR_CONFIG;
+    }
     *peer_out = read;
     return HORON_OK;
 }

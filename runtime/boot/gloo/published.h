@@ -55,15 +55,15 @@ size_t horon_gloo_published_bytes(enum horon_gloo_era era, int size);
 void horon_gloo_publish(struct horon_writer *out, enum horon_gloo_era era, int size,
                         const char *host, const struct horon_address *listeners);
 
-/** @return the era in whose form rank @p peer of @p size published these bytes, as far as they
- * tell: with 2 ranks what is too short for either is NONE */
+/** @return the era in whose form a rank of @p size published these bytes; NONE, if of none, or
+ * among another number of ranks */
 enum horon_gloo_era horon_gloo_era_of(const void *bytes, size_t count, int size);
 
 /**
  * Reads what @p peer published.
  * @param rank the one that reads, which is another
- * @return OK | ERR_CONFIG, it is of another era, named, with what to set | ERR_PROTO, it is nothing
- *         that Gloo publishes, for so many ranks
+ * @return OK | ERR_CONFIG, it is of another era or one of another number of ranks, named, with what
+ *         to set | ERR_PROTO, it is nothing that Gloo publishes
  */
 horon_status_t horon_gloo_peer_read(enum horon_gloo_era era, const void *bytes, size_t count,
                                     int size, int rank, int peer, struct horon_gloo_peer *peer_out,

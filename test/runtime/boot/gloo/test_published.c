@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+#include <stdio.h>
 #include <string.h>
 
 #define E1 HORON_GLOO_ERA_1
@@ -129,9 +130,6 @@ static void test_published_ids_say_what_to_write(void **state)
     assert_int_equal(horon_address_port(&peer.address.at), 4000);
     assert_int_equal(read_it(E3, bytes, count, 3, 0, 1, &peer), HORON_OK);
     assert_int_equal(peer.sequence, 0);
-    /* more behind the ids: a later Gloo's */
-    assert_int_equal(read_it(E3, bytes, count + 8, 3, 2, 1, &peer), HORON_OK);
-    assert_int_equal(peer.sequence, 77);
     /* without ids: its own rank */
     assert_int_equal(read_it(E3, bytes, count - 24, 3, 2, 1, &peer), HORON_OK);
     assert_int_equal(peer.sequence, 2);
@@ -142,15 +140,46 @@ static void test_published_cut_anywhere_is_refused(void **state)
     uint8_t bytes[512];
     struct horon_gloo_peer peer;
     (void)state;
+    /* between the words it is of another number of ranks, or without ids */
     const size_t whole3 = publish(bytes, sizeof bytes, E3, 3, 1);
     for (size_t count = 0; count < whole3; count++)
-        if (count != whole3 - 24) /* that is one without ids */
+        if (count < whole3 - 24 || (whole3 - count) % 8 != 0)
             assert_int_equal(read_it(E3, bytes, count, 3, 2, 1, &peer), HORON_ERR_PROTO);
     const size_t whole1 = publish(bytes, sizeof bytes, E1, 3, 1);
     for (size_t count = 0; count < whole1; count++)
-        assert_int_equal(read_it(E1, bytes, count, 3, 2, 1, &peer), HORON_ERR_PROTO);
+        if (count != whole1 - 136)
+            assert_int_equal(read_it(E1, bytes, count, 3, 2, 1, &peer), HORON_ERR_PROTO);
     assert_non_null(strstr(error.text, "rank 1"));
     assert_int_equal(error.blame.rank, 1);
+}
+
+static void expect_another_number(enum horon_gloo_era era, int told, int size)
+{
+    uint8_t bytes[1024];
+    char number[64];
+    struct horon_gloo_peer peer;
+    const size_t count = publish(bytes, sizeof bytes, era, told, 1);
+    memset(&error, 0, sizeof error);
+    assert_int_equal(read_it(era, bytes, count, size, 0, 1, &peer), HORON_ERR_CONFIG);
+    snprintf(number, sizeof number, "rank 1 is one of %d ranks", told);
+    assert_non_null(strstr(error.text, number));
+    snprintf(number, sizeof number, "that there are %d: ", size);
+    assert_non_null(strstr(error.text, number));
+    assert_int_equal(error.blame.rank, 1);
+    assert_int_equal(error.blame.cause, HORON_CAUSE_SETTING);
+    assert_int_equal(horon_gloo_era_of(bytes, count, size), HORON_GLOO_ERA_NONE);
+}
+
+/* One that took part all the same would wait for ever for what none of the others sends. */
+static void test_published_among_another_number_is_refused(void **state)
+{
+    (void)state;
+    for (int told = 2; told <= 6; told++)
+        for (int size = 2; size <= 6; size++)
+            if (told != size) {
+                expect_another_number(E1, told, size);
+                expect_another_number(E3, told, size);
+            }
 }
 
 static void test_published_nonsense_is_refused(void **state)
@@ -238,6 +267,7 @@ int main(void)
         cmocka_unit_test(test_published_by_horon_is_known_as_that),
         cmocka_unit_test(test_published_ids_say_what_to_write),
         cmocka_unit_test(test_published_cut_anywhere_is_refused),
+        cmocka_unit_test(test_published_among_another_number_is_refused),
         cmocka_unit_test(test_published_nonsense_is_refused),
         cmocka_unit_test(test_published_another_era_is_refused_by_name),
         cmocka_unit_test(test_published_the_greater_address_connects),
