@@ -131,7 +131,7 @@ static int look(struct mesh *mesh, struct horon_error *error)
     return found;
 }
 
-/* One line about those that lack. */
+/* One line about those that lack, or may have failed. */
 static void name_missing(const struct mesh *mesh, char *text, size_t text_bytes)
 {
     bool lazy = false;
@@ -150,7 +150,10 @@ static void name_missing(const struct mesh *mesh, char *text, size_t text_bytes)
             horon_text_add(text, text_bytes, "; ", "rank %d has published nothing", i);
         if (pair->state == HORON_GLOO_PAIR_CONNECTING)
             horon_text_add(text, text_bytes, "; ", "rank %d at %s does not answer", i, at);
-        if (pair->state == HORON_GLOO_PAIR_WAITING)
+        if (pair->closed && !pair->left)
+            horon_text_add(text, text_bytes, "; ", "rank %d at %s has closed its connection", i,
+                           at);
+        else if (pair->state == HORON_GLOO_PAIR_WAITING)
             horon_text_add(text, text_bytes, "; ", "rank %d at %s has not connected", i, at);
     }
     if (mesh->pairs.refused > 0) {

@@ -15,8 +15,9 @@ struct horon_gloo_mesh_options {
     enum horon_gloo_era era; /* 1 or 3 */
     const char *interfaces;  /* the row INTERFACES: the first match listens; "": 127.0.0.1 only */
     uint64_t deadline_ns;    /* of all of it, by horon_clock_ns(); UINT64_MAX: none */
-    uint64_t slow_ns; /* after so long a warning says which ranks lack, or that the store does
-                         not answer; 0: none does */
+    uint64_t slow_ns;    /* after so long a warning says which ranks lack, or that the store does
+                            not answer; 0: none does */
+    int64_t patience_ms; /* with one that closed and has not said that it met all; 0: 10 s */
     int (*interrupted)(void *arg); /* asked every 100 ms at least: not 0 ends it; NULL: never */
     void *interrupted_arg;
     struct horon_fds *fds; /* where sockets are noted, or NULL */
@@ -29,9 +30,9 @@ struct horon_gloo_mesh_options {
  * and wait for each; here all goes on side by side. A rank of Gloo that connects lazily comes when
  * it first needs this one, which may be never: the timeout says what to unset. Connections of
  * strangers are closed with a warning. A rank that is connected with all others may have done what
- * it had to, and left: one that closes is lost only if another one does not come soon. In era 1,
- * where a stranger may have closed, it is lost if it does not come again once all have published,
- * unless what came from its rank's host has said a frame.
+ * it had to, and left: a frame of it shows that it was, as that by which a horon greets. One that
+ * closes and has said none is lost if others take long. In era 1, where a stranger may have closed,
+ * it is lost if it does not come again once all have published.
  *
  * Once all are connected the lowest rank of horon among them warns that nothing is protected.
  *

@@ -20,12 +20,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* How long one that was connected and closed is taken for one that has all others, and has left. */
-#define LEFT_MS 1000
-/* In era 1, how long one that closed may take to come if that was a stranger. When all have
- * published each of Gloo's ranks connects with the next as soon as it is connected with the one
- * before. */
-#define COME_AGAIN_MS 3000
+/* How long the others may take once one has closed that was connected and said nothing: it may have
+ * left, and they are under way. And in era 1, how long it may take itself to come if that was a
+ * stranger, once all have published: each of Gloo's ranks then connects with the next as soon as it
+ * is connected with the one before. As long as a rank of horon's may be silent by default. */
+#define PATIENCE_MS 10000
 /* Guests there may be besides the ranks, which say at once which they are. */
 #define STRANGERS_MAX 64
 
@@ -247,15 +246,14 @@ static bool may_come(const struct horon_gloo_meeting_pair *pair)
 static void closed(struct horon_gloo_pairs *pairs, int rank)
 {
     struct horon_gloo_meeting_pair *pair = &pairs->items[rank];
-    const bool perhaps = pair->came && by_port(pairs) && !has_spoken(pairs, pair);
+    pair->left = has_spoken(pairs, pair);
+    const bool perhaps = pair->came && by_port(pairs) && !pair->left;
     if (perhaps) {
         refuse(pairs, &pair->fd, &pair->from, "closed at once");
         pair->state = HORON_GLOO_PAIR_WAITING;
     }
     pair->closed = !perhaps || comes_from_there(pair, &pair->from);
-    if (!pair->closed)
-        return;
-    if (pairs->closed_ns == 0)
+    if (pair->closed && !pair->left && pairs->closed_ns == 0)
         pairs->closed_ns = horon_clock_ns();
 }
 
@@ -279,7 +277,7 @@ static void arrived(struct horon_gloo_pairs *pairs, int rank, int *fd,
         refuse(pairs, &pair->fd, &pair->from, "was followed by a better one");
     set_no_delay(*fd);
     pair->fd = *fd;
-    pair->closed = false;
+    pair->closed = pair->left = false;
     pair->from = *from;
     pair->came = true;
     *fd = -1;
@@ -379,17 +377,18 @@ static bool hear_guest(struct horon_gloo_pairs *pairs, int i)
     return false;
 }
 
-/* @return the first rank that has closed and not come again; -1: none has */
+/* @return the first rank that has closed, not come again, and was not seen to have met all; -1:
+ * none has */
 static int first_closed(const struct horon_gloo_pairs *pairs)
 {
     for (int i = 0; i < pairs->options->size; i++)
-        if (pairs->items[i].closed)
+        if (pairs->items[i].closed && !pairs->items[i].left)
             return i;
     return -1;
 }
 
-/* @return how long the others may take once one has closed; @p now_ns is when this looks */
-static int64_t patience_ms(struct horon_gloo_pairs *pairs, uint64_t now_ns)
+/* @return may one that closed come again, and be waiting for others until then? */
+static bool may_come_late(const struct horon_gloo_pairs *pairs)
 {
     bool perhaps = false, all = true;
     for (int i = 0; i < pairs->options->size; i++) {
@@ -397,23 +396,23 @@ static int64_t patience_ms(struct horon_gloo_pairs *pairs, uint64_t now_ns)
         perhaps = perhaps || (pair->closed && pair->state == HORON_GLOO_PAIR_WAITING);
         all = all && pair->state != HORON_GLOO_PAIR_LOOKING;
     }
-    if (perhaps && !all)
-        pairs->closed_ns = now_ns;
-    return perhaps ? COME_AGAIN_MS : LEFT_MS;
+    return perhaps && !all;
 }
 
 /* It closed, and the others are not there: it has not left, but failed. */
 static horon_status_t look_at_closed(struct horon_gloo_pairs *pairs, struct horon_error *error)
 {
     char text[HORON_ADDRESS_TEXT_BYTES];
+    const int64_t patience_ms = pairs->options->patience_ms;
     const uint64_t now_ns = horon_clock_ns();
     const int rank = first_closed(pairs);
     if (rank < 0)
         pairs->closed_ns = 0; /* or it came once more */
     if (rank < 0 || horon_gloo_pairs_done(pairs))
         return HORON_OK;
-    const int64_t ms = patience_ms(pairs, now_ns);
-    if (now_ns < horon_clock_deadline(pairs->closed_ns, ms))
+    if (may_come_late(pairs))
+        pairs->closed_ns = now_ns;
+    if (now_ns < horon_clock_deadline(pairs->closed_ns, patience_ms ? patience_ms : PATIENCE_MS))
         return HORON_OK;
     const struct horon_gloo_meeting_pair *pair = &pairs->items[rank];
     horon_error_set(error, HORON_ERR_PEER_LOST,

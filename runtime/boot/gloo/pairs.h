@@ -19,6 +19,7 @@ struct horon_gloo_meeting_pair {
     struct horon_address from;   /* where it came from, if it came */
     bool came;                   /* else this rank connected */
     bool closed;                 /* by the other side; WAITING, if it may have been a stranger */
+    bool left;                   /* it closed and had met all others before, as it has said */
     int poll_at;                 /* among polls; -1: not there */
 };
 

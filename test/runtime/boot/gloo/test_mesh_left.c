@@ -11,6 +11,7 @@ static void test_mesh_a_rank_that_closes_is_named(void **state)
     struct world *world = *state;
     struct rank here;
     start(world, &here, HORON_GLOO_ERA_3, 0, 3);
+    here.options.patience_ms = 1;
     go(&here);
     const struct horon_gloo_peer peer = published(world, HORON_GLOO_ERA_3, 3, 0, 2);
     publish(world, HORON_GLOO_ERA_3, 3, 2, "127.9.9.9", 9);
@@ -29,6 +30,7 @@ static void test_mesh_of_era_1_a_rank_that_closes_is_named(void **state)
     struct rank here;
     start(world, &here, HORON_GLOO_ERA_1, 0, 3);
     here.options.deadline_ns = UINT64_MAX;
+    here.options.patience_ms = 1;
     go(&here);
     publish(world, HORON_GLOO_ERA_1, 3, 1, "127.9.9.9", 9);
     const struct horon_gloo_peer peer = published(world, HORON_GLOO_ERA_1, 3, 0, 1);
@@ -88,11 +90,15 @@ static void expect_greeting(int fd)
     assert_int_equal(recv(fd, heard, sizeof heard, 0), 0);
 }
 
-/* At the port of rank @p rank of 3, where rank 0 is @p world's. */
-static int come(struct world *world, int rank, const char *from)
+/* As rank @p rank of 3 to rank 0, which is the one of @p world. */
+static int come(struct world *world, enum horon_gloo_era era, int rank, const char *from)
 {
-    const struct horon_gloo_peer peer = published(world, HORON_GLOO_ERA_1, 3, 0, rank);
-    return connect_from(from, &peer.address.at);
+    const struct horon_gloo_peer peer = published(world, era, 3, 0, rank);
+    const int64_t sequence = rank;
+    const int fd = connect_from(from, &peer.address.at);
+    if (era == HORON_GLOO_ERA_3)
+        assert_int_equal(send(fd, &sequence, sizeof sequence, 0), sizeof sequence);
+    return fd;
 }
 
 static void test_mesh_of_era_1_a_rank_that_greeted_may_have_left(void **state)
@@ -103,15 +109,93 @@ static void test_mesh_of_era_1_a_rank_that_greeted_may_have_left(void **state)
     go(&here);
     publish(world, HORON_GLOO_ERA_1, 3, 1, "127.9.9.9", 9);
     publish(world, HORON_GLOO_ERA_1, 3, 2, "127.9.9.9", 10);
-    int left = come(world, 2, "127.9.9.9");
+    int left = come(world, HORON_GLOO_ERA_1, 2, "127.9.9.9");
     greet(left);
     close(left);
-    int real = come(world, 1, "127.9.9.9");
+    int real = come(world, HORON_GLOO_ERA_1, 1, "127.9.9.9");
     join(&here);
     assert_int_equal(here.status, HORON_OK);
     expect_greeting(here.sockets[2]);
     close(real);
     close_sockets(&here);
+}
+
+/* A rank that comes once rank 0 has looked about so often since it was told so. */
+struct late {
+    struct world *world;
+    enum horon_gloo_era era;
+    int rank, after;
+    bool closes; /* at once */
+    _Atomic bool counts;
+    int looks, fd;
+};
+
+static int come_late(void *arg)
+{
+    struct late *late = arg;
+    if (!late->counts || ++late->looks != late->after)
+        return 0;
+    late->fd = come(late->world, late->era, late->rank, "127.9.9.9");
+    if (late->closes)
+        horon_fd_close(&late->fd);
+    return 0;
+}
+
+/* A busy machine may keep a rank from coming as long as it likes. */
+static void check_late(struct world *world, enum horon_gloo_era era)
+{
+    struct rank here;
+    struct late late = {.world = world, .era = era, .rank = 1, .after = 10, .fd = -1};
+    start(world, &here, era, 0, 3);
+    here.options.patience_ms = 1;
+    here.options.interrupted = come_late;
+    here.options.interrupted_arg = &late;
+    publish(world, era, 3, 1, "127.9.9.9", 9);
+    publish(world, era, 3, 2, "127.9.9.9", 10);
+    go(&here);
+    int left = come(world, era, 2, "127.9.9.9");
+    greet(left);
+    close(left);
+    late.counts = true;
+    join(&here);
+    horon_fd_close(&late.fd);
+    assert_int_equal(here.status, HORON_OK);
+    expect_greeting(here.sockets[2]);
+    close_sockets(&here);
+}
+
+static void test_mesh_after_a_rank_that_greeted_others_come_late(void **state)
+{
+    check_late(*state, HORON_GLOO_ERA_3);
+}
+
+static void test_mesh_of_era_1_after_a_rank_that_greeted_others_come_late(void **state)
+{
+    check_late(*state, HORON_GLOO_ERA_1);
+}
+
+/* On a machine that is too busy it has not even connected. */
+static void test_mesh_a_rank_that_closes_is_told_while_others_lack(void **state)
+{
+    struct world *world = *state;
+    struct rank here;
+    struct late late = {.world = world,
+                        .era = HORON_GLOO_ERA_3,
+                        .rank = 2,
+                        .after = 1,
+                        .closes = true,
+                        .counts = false,
+                        .fd = -1};
+    start(world, &here, HORON_GLOO_ERA_3, 0, 3);
+    here.options.deadline_ns = horon_clock_deadline(horon_clock_ns(), 300);
+    here.options.interrupted = come_late;
+    here.options.interrupted_arg = &late;
+    publish(world, HORON_GLOO_ERA_3, 3, 2, "127.9.9.9", 9);
+    go(&here);
+    (void)published(world, HORON_GLOO_ERA_3, 3, 0, 2);
+    late.counts = true;
+    join(&here);
+    expect_failure(&here, HORON_ERR_TIMEOUT, "rank 1 has published nothing; rank 2 at ");
 }
 
 /* Whatever it says, and from another host what a horon says, too. */
@@ -125,7 +209,7 @@ static void test_mesh_of_era_1_a_stranger_that_closes_has_not_left(void **state)
     for (int i = 0; i < 2; i++) {
         const int rank = 1 + i;
         publish(world, HORON_GLOO_ERA_1, 3, rank, "127.9.9.9", 8 + rank);
-        int stranger = come(world, rank, froms[i]);
+        int stranger = come(world, HORON_GLOO_ERA_1, rank, froms[i]);
         if (i == 0)
             assert_int_equal(
                 send(stranger, "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: */*\r\n", 48, 0), 48);
@@ -133,7 +217,8 @@ static void test_mesh_of_era_1_a_stranger_that_closes_has_not_left(void **state)
             greet(stranger);
         close(stranger);
     }
-    int real[2] = {come(world, 1, "127.9.9.9"), come(world, 2, "127.9.9.9")};
+    int real[2] = {come(world, HORON_GLOO_ERA_1, 1, "127.9.9.9"),
+                   come(world, HORON_GLOO_ERA_1, 2, "127.9.9.9")};
     join(&here);
     assert_int_equal(here.status, HORON_OK);
     for (int i = 0; i < 2; i++) {
@@ -152,6 +237,9 @@ int main(void)
         IN_WORLD(test_mesh_of_era_1_a_rank_that_closes_is_named),
         IN_WORLD(test_mesh_a_rank_may_have_left),
         IN_WORLD(test_mesh_of_era_1_a_rank_that_greeted_may_have_left),
+        IN_WORLD(test_mesh_after_a_rank_that_greeted_others_come_late),
+        IN_WORLD(test_mesh_of_era_1_after_a_rank_that_greeted_others_come_late),
+        IN_WORLD(test_mesh_a_rank_that_closes_is_told_while_others_lack),
         IN_WORLD(test_mesh_of_era_1_a_stranger_that_closes_has_not_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
