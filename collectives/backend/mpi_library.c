@@ -339,7 +339,9 @@ void horon_mpi_keep_comms(const struct horon_mpi_library *library, const horon_m
     assert(library == &process.library);
     assert(count <= HORON_MPI_KEPT_MAX);
     for (int i = 0; i < count; i++) {
-        assert(!process.kept[i]); /* it has made handles since */
+        if (!comms[i])
+            continue;
+        assert(!process.kept[i]); /* a context that has any has made handles */
         process.kept[i] = comms[i];
     }
 }
@@ -369,10 +371,10 @@ horon_status_t horon_mpi_make_handles(const struct horon_mpi_library *library,
 void horon_mpi_free_handles(const struct horon_mpi_library *library)
 {
     const struct horon_mpi_calls *mpi = &library->mpi;
-    assert(library == &process.library);
     free_kept();
     if (!process.has_handles)
         return;
+    assert(library == &process.library);
     mpi->type_free(&process.types[HORON_FLOAT16]);
     mpi->type_free(&process.types[HORON_BFLOAT16]);
     for (int redop = 0; redop < HORON_REDOP_COUNT; redop++)

@@ -12,6 +12,7 @@
 static const void *const first = "first", *const second = "second", *const third = "third";
 static struct horon_mpi_wanted wanted = {.file = "", .size = 2};
 static struct horon_error error;
+static const struct horon_mpi_library *library;
 
 static void must(bool right, const char *what)
 {
@@ -32,9 +33,22 @@ static horon_status_t ask(const void *context)
 
 static horon_status_t take(const void *context)
 {
-    const struct horon_mpi_library *library = NULL;
     horon_error_clear(&error);
     return horon_mpi_take(&wanted, context, &library, &error);
+}
+
+/* A context leaves a copy of the world, and one that makes no calls has none to leave. */
+static void keep_a_copy(void)
+{
+    horon_mpi_handle copies[HORON_MPI_KEPT_MAX] = {0}, request = 0;
+    const horon_mpi_handle none[HORON_MPI_KEPT_MAX] = {0};
+    int done = 0;
+    must(library->mpi.comm_idup(library->world, &copies[0], &request) == 0, "MPI_Comm_idup");
+    while (!done)
+        must(library->mpi.testall(1, &request, &done, library->family->statuses_ignore) == 0,
+             "MPI_Testall");
+    horon_mpi_keep_comms(library, copies, HORON_MPI_KEPT_MAX);
+    horon_mpi_keep_comms(library, none, HORON_MPI_KEPT_MAX);
 }
 
 int main(void)
@@ -50,6 +64,7 @@ int main(void)
     horon_mpi_end(false, false);
     must(ask(third) == HORON_OK && take(third) == HORON_OK, "the third one has it");
     must(horon_mpi_ends_after(third), "it is the third one's");
+    keep_a_copy();
     horon_mpi_end(false, false);
     must(!horon_mpi_is_doubted(), "nothing has failed");
     puts("in turn");
