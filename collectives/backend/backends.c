@@ -169,11 +169,15 @@ static horon_status_t open_one(struct horon_backends *backends, size_t index,
     if (!why.text[0])
         horon_error_set(&why, status, "%s", horon_status_text(status));
     if (status == HORON_ERR_MEMORY || status == HORON_ERR_CONFIG ||
-        (backend->caps & HORON_BACKEND_EVERYWHERE))
-        return log && log->rank >= 0
-                   ? horon_error_set(error, status, "rank %d (%s): backend %s: %s", log->rank,
-                                     log->host, backend->name, why.text)
-                   : horon_error_set(error, status, "backend %s: %s", backend->name, why.text);
+        (backend->caps & HORON_BACKEND_EVERYWHERE)) {
+        if (log && log->rank >= 0)
+            horon_error_set(error, status, "rank %d (%s): backend %s: %s", log->rank, log->host,
+                            backend->name, why.text);
+        else
+            horon_error_set(error, status, "backend %s: %s", backend->name, why.text);
+        horon_error_blame(error, why.blame.cause, why.blame.rank, why.blame.other_rank);
+        return status;
+    }
     horon_backends_unused(backends, log, backend, "", why.text);
     return HORON_OK;
 }

@@ -10,6 +10,7 @@
  */
 #include "backend/gloo_state.h"
 
+#include "address.h"
 #include "alloc.h"
 
 #include <errno.h>
@@ -69,9 +70,34 @@ static horon_status_t watch(struct horon_gloo_mesh *mesh, int rank, struct horon
     return HORON_OK;
 }
 
+/* @param why  a predicate about the peer @p name, whose number in the job is @p rank */
+static horon_status_t blame(const char *name, int rank, const struct horon_error *why,
+                            struct horon_error *error)
+{
+    const char *what = why->text[0] ? why->text : "is gone";
+    if (why->blame.cause == HORON_CAUSE_DIED)
+        what = "closed the connection (it has left the job, exited, or was killed: Gloo's ranks do "
+               "not say which)";
+    horon_error_set(error, why->status, "%s %s", name, what);
+    horon_error_blame(error, why->blame.cause, rank, -1);
+    return why->status;
+}
+
+/* There is no team yet that would name a rank, so it is called as it will be. */
+static horon_status_t blame_unnamed(struct horon_gloo_mesh *mesh, int rank,
+                                    const struct horon_error *why, struct horon_error *error)
+{
+    struct horon_link *link = horon_gloo_pair_link(mesh->pairs[rank]);
+    char at[HORON_ADDRESS_TEXT_BYTES], name[HORON_ADDRESS_TEXT_BYTES + 32];
+    snprintf(name, sizeof name, "rank %d (%s)", rank,
+             horon_address_end_text(link->ops->descriptor(link), true, at));
+    return blame(name, rank, why, error);
+}
+
 static horon_status_t open_pair(struct horon_gloo_mesh *mesh, int rank, struct horon_link **link,
                                 bool native, struct horon_error *error)
 {
+    struct horon_error why = {0};
     assert(!mesh->pairs[rank]);
     if (!*link)
         return HORON_OK; /* this rank */
@@ -80,8 +106,8 @@ static horon_status_t open_pair(struct horon_gloo_mesh *mesh, int rank, struct h
         return horon_error_set(error, status, "no memory for a pair");
     *link = NULL; /* the pair's */
     bool moved = false;
-    status = horon_gloo_pair_move(mesh->pairs[rank], &moved, error);
-    return status == HORON_OK ? watch(mesh, rank, error) : status;
+    status = horon_gloo_pair_move(mesh->pairs[rank], &moved, &why);
+    return status == HORON_OK ? watch(mesh, rank, error) : blame_unnamed(mesh, rank, &why, error);
 }
 
 static horon_status_t open_mesh(struct horon_gloo_mesh *mesh,
@@ -108,13 +134,8 @@ static horon_status_t open_mesh(struct horon_gloo_mesh *mesh,
 horon_status_t horon_gloo_lost(const struct horon_gloo_channel *channel, int rank,
                                const struct horon_error *why, struct horon_error *error)
 {
-    const char *what = why->text[0] ? why->text : "is gone";
-    if (why->blame.cause == HORON_CAUSE_DIED)
-        what = "closed the connection (it has left the job, exited, or was killed: Gloo's ranks do "
-               "not say which)";
-    horon_error_set(error, why->status, "%s %s", channel->team->rank_names[rank], what);
-    horon_error_blame(error, why->blame.cause, horon_team_job_rank(channel->team, rank), -1);
-    return why->status;
+    return blame(channel->team->rank_names[rank], horon_team_job_rank(channel->team, rank), why,
+                 error);
 }
 
 horon_status_t horon_gloo_mesh_move(struct horon_gloo_channel *channel, int rank, bool *moved_out,

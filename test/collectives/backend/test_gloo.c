@@ -5,12 +5,15 @@
  */
 #include "../mesh.h"
 
+#include "address.h"
 #include "backend/backend.h"
+#include "backend/backends.h"
 #include "backend/gloo_plan.h"
 #include "backend/gloo_state.h"
 #include "link/gloo_frame.h"
 #include "log.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -487,6 +490,35 @@ static void test_gloo_length_that_no_memory_holds_is_refused(void **state)
     close(sockets[1]);
 }
 
+/* Before there is a team: by the memory of old classes, which is not spoken. */
+static void test_gloo_peer_that_is_wrong_at_once_is_named(void **state)
+{
+    static const struct horon_backend *const tables[] = {&horon_backend_gloo};
+    const struct horon_gloo_frame frame = {.code = HORON_GLOO_SEND_BUFFER};
+    struct horon_link *links[2] = {NULL};
+    const struct horon_backend_settings settings = {.launched = 2, .gloo_links = links};
+    struct horon_backends backends = {0};
+    struct horon_error error = {0};
+    uint8_t bytes[HORON_GLOO_FRAME_BYTES];
+    char at[HORON_ADDRESS_TEXT_BYTES], expected[HORON_ADDRESS_TEXT_BYTES + 64];
+    int sockets[2];
+    (void)state;
+    mesh_tcp_pair(sockets);
+    snprintf(expected, sizeof expected, "rank 1 (%s) sent what Gloo's protocol forbids",
+             horon_address_end_text(sockets[0], true, at));
+    horon_gloo_frame_encode(&frame, bytes);
+    assert_int_equal(send(sockets[1], bytes, sizeof bytes, 0), sizeof bytes);
+    assert_int_equal(horon_link_tcp_create(sockets[0], 0, &links[1], &error), HORON_OK);
+    assert_int_equal(horon_backends_open(&backends, tables, 1, &settings, &quiet, &error),
+                     HORON_ERR_PROTO);
+    if (!strstr(error.text, expected))
+        print_message("%s\n", error.text);
+    assert_non_null(strstr(error.text, expected));
+    assert_int_equal(error.blame.rank, 1);
+    assert_int_equal(error.blame.cause, HORON_CAUSE_PROTOCOL);
+    close(sockets[1]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -496,6 +528,7 @@ int main(void)
         cmocka_unit_test(test_gloo_steps_that_begin_at_once_go_in_one_write),
         cmocka_unit_test(test_gloo_ranks_that_are_no_horons_are_known),
         cmocka_unit_test(test_gloo_length_that_no_memory_holds_is_refused),
+        cmocka_unit_test(test_gloo_peer_that_is_wrong_at_once_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
