@@ -131,6 +131,24 @@ static int look(struct mesh *mesh, struct horon_error *error)
     return found;
 }
 
+/* The default is the loopback. Era 1 does not tell here which host a rank is on. */
+static void name_loopback(const struct mesh *mesh, char *text, size_t text_bytes)
+{
+    char at[HORON_ADDRESS_TEXT_BYTES];
+    bool elsewhere = false;
+    for (int i = 0; i < mesh->options->size; i++) {
+        const struct horon_gloo_meeting_pair *pair = &mesh->pairs.items[i];
+        if (pair->state == HORON_GLOO_PAIR_WAITING)
+            elsewhere =
+                elsewhere || !pair->peer.host[0] || horon_gloo_peer_is_elsewhere(&pair->peer);
+    }
+    if (elsewhere && horon_address_is_loopback(&mesh->pairs.at[0]))
+        horon_text_add(text, text_bytes, "; ",
+                       "rank %d listens at %s, which no other host reaches: where ranks are on "
+                       "several, choose a network with HORON_INTERFACES",
+                       mesh->options->rank, horon_address_host_text(&mesh->pairs.at[0], at));
+}
+
 /* One line about those that lack, or may have failed. */
 static void name_missing(const struct mesh *mesh, char *text, size_t text_bytes)
 {
@@ -156,6 +174,7 @@ static void name_missing(const struct mesh *mesh, char *text, size_t text_bytes)
         else if (pair->state == HORON_GLOO_PAIR_WAITING)
             horon_text_add(text, text_bytes, "; ", "rank %d at %s has not connected", i, at);
     }
+    name_loopback(mesh, text, text_bytes);
     if (mesh->pairs.refused > 0) {
         char from[HORON_ADDRESS_TEXT_BYTES];
         horon_text_add(text, text_bytes, "; ", "%d connections of others were refused, last of %s",

@@ -43,10 +43,10 @@ struct horon_gloo_mesh_options {
  *        TCP_NODELAY; in era 3 the sequence numbers are through: the first byte is a frame's. The
  *        caller's. Set only on OK
  * @return OK | ERR_TIMEOUT, naming the ranks that lack, and what of them | ERR_CANCELLED |
- *         ERR_CONFIG, a rank is of another era or number of ranks, or no such interface |
- *         ERR_PROTO, a rank published nonsense | ERR_PEER_LOST, one refuses the connection or
- *         closes it: beside it those that published nothing are named | ERR_SYSTEM | ERR_MEMORY |
- *         what the store says
+ *         ERR_CONFIG, a rank is of another era or number of ranks, or listens where only its own
+ *         host reaches, or no such interface | ERR_PROTO, a rank published nonsense |
+ *         ERR_PEER_LOST, one refuses the connection or closes it: beside it those that published
+ *         nothing are named | ERR_SYSTEM | ERR_MEMORY | what the store says
  */
 horon_status_t horon_gloo_mesh_connect(const struct horon_gloo_mesh_options *options,
                                        int *sockets_out, struct horon_error *error);

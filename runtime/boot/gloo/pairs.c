@@ -148,18 +148,46 @@ static horon_status_t lost(int rank, struct horon_error *error)
     return HORON_ERR_PEER_LOST;
 }
 
+bool horon_gloo_peer_is_elsewhere(const struct horon_gloo_peer *peer)
+{
+    char own[HORON_GLOO_HOST_BYTES] = "";
+    if (!horon_address_is_loopback(&peer->address.at) && !horon_address_is_here(&peer->address.at))
+        return true;
+    gethostname(own, sizeof own - 1);
+    return peer->host[0] && strcmp(peer->host, own) != 0;
+}
+
+/* It listens at its loopback, and what is at that port here is something else. It was tried all the
+ * same, since two names may be of one machine. */
+static horon_status_t out_of_reach(const struct horon_gloo_peer *peer, int rank,
+                                   struct horon_error *error)
+{
+    char text[HORON_ADDRESS_TEXT_BYTES];
+    horon_error_set(error, HORON_ERR_CONFIG,
+                    "rank %d is on host %s and published %s, which only that host reaches: choose "
+                    "its network there, with %s",
+                    rank, peer->host, horon_address_text(&peer->address.at, text),
+                    peer->address.of_horon ? "HORON_INTERFACES" : "GLOO_SOCKET_IFNAME");
+    horon_error_blame(error, HORON_CAUSE_SETTING, rank, -1);
+    return HORON_ERR_CONFIG;
+}
+
 static horon_status_t refused(const struct horon_gloo_meeting_pair *pair, int rank, int why,
                               struct horon_error *error)
 {
     char text[HORON_ADDRESS_TEXT_BYTES];
+    const bool loopback = horon_address_is_loopback(&pair->peer.address.at);
+    if (loopback && horon_gloo_peer_is_elsewhere(&pair->peer))
+        return out_of_reach(&pair->peer, rank, error);
     horon_address_text(&pair->peer.address.at, text);
     if (why == ECONNREFUSED)
         horon_error_set(
             error, HORON_ERR_PEER_LOST,
             "rank %d published %s, where nothing listens: its process has ended, or the "
             "store still has what an earlier job published (give each job a new store "
-            "or prefix)",
-            rank, text);
+            "or prefix)%s",
+            rank, text,
+            loopback ? ", or it is on another host, where HORON_INTERFACES is to be set" : "");
     else
         horon_error_set_errno(error, HORON_ERR_PEER_LOST, why,
                               "rank %d published %s, which cannot be connected (choose the network "

@@ -64,6 +64,9 @@ horon_status_t horon_gloo_pairs_turn(struct horon_gloo_pairs *pairs,
                                      const struct horon_gloo_wait *wait, int pause_ms,
                                      struct horon_error *error);
 
+/** Is the rank on another host, as far as is known of it? */
+bool horon_gloo_peer_is_elsewhere(const struct horon_gloo_peer *peer);
+
 bool horon_gloo_pairs_done(const struct horon_gloo_pairs *pairs);
 
 /** Gives away the sockets. */

@@ -120,6 +120,20 @@ static enum horon_gloo_era read_addresses(const void *bytes, size_t count, size_
     return sequences ? HORON_GLOO_ERA_2 : HORON_GLOO_ERA_1;
 }
 
+/* Leaves it empty if it cannot be shown: it comes from others. */
+static void take_host(const void *bytes, size_t count, char host[HORON_GLOO_HOST_BYTES])
+{
+    const char *name = bytes;
+    host[0] = 0;
+    if (count == 0 || count >= HORON_GLOO_HOST_BYTES)
+        return;
+    for (size_t i = 0; i < count; i++)
+        if (name[i] <= ' ' || name[i] > '~')
+            return;
+    memcpy(host, name, count);
+    host[count] = 0;
+}
+
 /* Reads what era 3 publishes, if it is that. Behind the ids nothing stands: Gloo would read over
  * it, but no Gloo writes anything there, and its ranks read past the end of too few.
  * @param ranks_out  it has ids for so many; not set if it has none, as of any number */
@@ -130,13 +144,14 @@ static bool read_rank(const void *bytes, size_t count, int rank, struct horon_gl
     const uint64_t host_bytes = horon_read_u64(&in);
     if (host_bytes > HOST_BYTES_MAX)
         return false;
-    horon_read_view(&in, (size_t)host_bytes);
+    const void *host = horon_read_view(&in, (size_t)host_bytes);
     if (horon_read_u64(&in) != HORON_GLOO_ADDRESS_BYTES)
         return false;
     horon_gloo_address_read(&in, &peer_out->address);
     const size_t left = in.limit - in.used;
     if (!in.ok || left % sizeof(int64_t) != 0)
         return false;
+    take_host(host, (size_t)host_bytes, peer_out->host);
     peer_out->sequence = rank;
     peer_out->no_ids = left == 0; /* then ranks write their own */
     if (peer_out->no_ids)

@@ -24,6 +24,8 @@ enum horon_gloo_era {
 
 #define HORON_GLOO_ADDRESS_BYTES ((size_t)136)
 #define HORON_GLOO_NO_SEQUENCE ((int64_t)-1)
+/** Of a name of a host, final 0 included. */
+#define HORON_GLOO_HOST_BYTES 65
 /** A job has fewer ranks: what is published grows with them. */
 #define HORON_GLOO_RANKS_MAX 30000
 
@@ -39,6 +41,7 @@ struct horon_gloo_peer {
     struct horon_gloo_address address; /* E1: of its listener for the rank that reads */
     int64_t sequence; /* E3: what the rank that reads writes when it connects there */
     bool no_ids;      /* E3: as a rank publishes that may connect only once it needs another */
+    char host[HORON_GLOO_HOST_BYTES]; /* E3: that it is on; "": not known, or not fit to show */
 };
 
 void horon_gloo_address_write(struct horon_writer *out, const struct horon_gloo_address *address);

@@ -235,6 +235,51 @@ static void test_mesh_an_address_that_is_left_from_before_is_told(void **state)
     }
 }
 
+/* "there" is on another host; its port is below ours as Gloo compares them, so that we connect. */
+static void test_mesh_a_loopback_of_another_host_is_told(void **state)
+{
+    struct world *world = *state;
+    struct rank here;
+    for (int e = 0; e < 2; e++) {
+        start(world, &here, eras[e], 0, 2);
+        publish(world, eras[e], 2, 1, "127.0.0.1", 256);
+        go(&here);
+        join(&here);
+        if (eras[e] == HORON_GLOO_ERA_1) {
+            expect_failure(&here, HORON_ERR_PEER_LOST,
+                           "or it is on another host, where HORON_INTER");
+            continue;
+        }
+        expect_failure(&here, HORON_ERR_CONFIG,
+                       "rank 1 is on host there and published 127.0.0.1:256, which only that host "
+                       "reaches: choose its network there, with HORON_INTERFACES");
+        assert_int_equal(here.error.blame.rank, 1);
+        assert_int_equal(here.error.blame.cause, HORON_CAUSE_SETTING);
+    }
+}
+
+static void test_mesh_a_rank_that_no_other_host_reaches_is_told(void **state)
+{
+    static const char *const hosts[] = {"192.0.2.77", "127.9.9.9"};
+    struct world *world = *state;
+    struct rank here;
+    for (int i = 0; i < 4; i++) {
+        char prefix[2] = {(char)('0' + i), 0};
+        start(world, &here, eras[i / 2], 0, 2);
+        here.options.deadline_ns = horon_clock_deadline(horon_clock_ns(), 30);
+        horon_gloo_store_nest(here.options.store, prefix, NULL);
+        horon_gloo_store_destroy(world->others);
+        world->others = horon_gloo_hash_store(world->hash);
+        horon_gloo_store_nest(world->others, prefix, NULL);
+        publish(world, eras[i / 2], 2, 1, hosts[i % 2], 9);
+        go(&here);
+        join(&here);
+        expect_failure(&here, HORON_ERR_TIMEOUT,
+                       " has not connected; rank 0 listens at 127.0.0.1, which no other host "
+                       "reaches: where ranks are on several, choose a network with HORON_INTER");
+    }
+}
+
 static struct horon_gloo_store *open_store(const char *url, int rank)
 {
     struct horon_gloo_store *store = NULL;
@@ -343,6 +388,8 @@ int main(void)
         IN_WORLD(test_mesh_a_rank_that_is_lazy_is_told),
         IN_WORLD(test_mesh_the_lowest_rank_of_horon_warns),
         IN_WORLD(test_mesh_an_address_that_is_left_from_before_is_told),
+        IN_WORLD(test_mesh_a_loopback_of_another_host_is_told),
+        IN_WORLD(test_mesh_a_rank_that_no_other_host_reaches_is_told),
         IN_WORLD(test_mesh_a_rank_that_is_there_already_is_refused),
         IN_WORLD(test_mesh_nonsense_and_other_eras_are_refused),
         IN_WORLD(test_mesh_an_interrupted_wait_ends),

@@ -244,6 +244,33 @@ static void test_published_the_greater_address_connects(void **state)
     }
 }
 
+/* Of the other eras it is a value of its own. */
+static void test_published_host_is_read_if_it_can_be_shown(void **state)
+{
+    static const struct {
+        const char *said, *read;
+    } known[] = {
+        {"vm", "vm"},
+        {"", ""},
+        {"a-b.c:d", "a-b.c:d"},
+        {"v\nm", ""},
+        {"\xc3\xa4", ""},
+        {"0123456789012345678901234567890123456789012345678901234567890123",
+         "0123456789012345678901234567890123456789012345678901234567890123"},
+        {"01234567890123456789012345678901234567890123456789012345678901234", ""},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
+        uint8_t bytes[512];
+        struct horon_gloo_peer peer;
+        const struct horon_address here = at("10.0.0.1", 4000);
+        struct horon_writer out = horon_writer_over(bytes, sizeof bytes);
+        horon_gloo_publish(&out, E3, 2, known[i].said, &here);
+        assert_int_equal(read_it(E3, bytes, out.used, 2, 0, 1, &peer), HORON_OK);
+        assert_string_equal(peer.host, known[i].read);
+    }
+}
+
 static void test_published_ipv6_goes_through(void **state)
 {
     uint8_t bytes[512];
@@ -271,6 +298,7 @@ int main(void)
         cmocka_unit_test(test_published_nonsense_is_refused),
         cmocka_unit_test(test_published_another_era_is_refused_by_name),
         cmocka_unit_test(test_published_the_greater_address_connects),
+        cmocka_unit_test(test_published_host_is_read_if_it_can_be_shown),
         cmocka_unit_test(test_published_ipv6_goes_through),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
