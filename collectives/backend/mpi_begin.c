@@ -96,14 +96,17 @@ static void note_begun(void)
         process.process = getpid();
 }
 
-/* The parent's connections are no rank's of its own: both would read from them. */
-static horon_status_t check_fork(struct horon_error *error)
+/* Both would read from the parent's connections. And any call might move what was given up. */
+static horon_status_t check_process(struct horon_error *error)
 {
-    if (!process.process || process.process == getpid())
+    if (process.process && process.process != getpid())
+        return horon_error_set(error, HORON_ERR_UNSUPPORTED,
+                               "MPI was begun in process %d, of which this one is a fork",
+                               (int)process.process);
+    if (process.holder != CLOSED)
         return HORON_OK;
     return horon_error_set(error, HORON_ERR_UNSUPPORTED,
-                           "MPI was begun in process %d, of which this one is a fork",
-                           (int)process.process);
+                           "what was given up is still in MPI's hands until this process ends");
 }
 
 void horon_mpi_end_with_process(void)
@@ -328,16 +331,13 @@ static horon_status_t look(const struct horon_mpi_wanted *wanted, const void *co
                            struct horon_error *error)
 {
     int begun = 0;
-    horon_status_t status = check_fork(error);
+    horon_status_t status = check_process(error);
     if (status != HORON_OK)
         return status;
     if (process.holder == USED || (process.holder == ASKED && process.context != context))
         return horon_error_set(error, HORON_ERR_UNSUPPORTED,
                                "another context of this process %s MPI, which serves one",
                                process.holder == USED ? "uses" : "has asked for");
-    if (process.holder == CLOSED)
-        return horon_error_set(error, HORON_ERR_UNSUPPORTED,
-                               "what was given up is still in MPI's hands");
     if (process.holder == LEFT)
         return horon_error_set(error, HORON_ERR_UNSUPPORTED,
                                "MPI_Init_thread() was given up, with a context that did not join");
@@ -514,7 +514,7 @@ horon_status_t horon_mpi_find(const char *file, const struct horon_mpi_library *
 {
     int begun = 0;
     pthread_mutex_lock(&process.lock);
-    horon_status_t status = check_fork(error);
+    horon_status_t status = check_process(error);
     if (status == HORON_OK)
         status = horon_mpi_load(file, NULL, &process.library, error);
     if (status == HORON_OK)

@@ -61,7 +61,8 @@ horon_status_t horon_mpi_take(const struct horon_mpi_wanted *wanted, const void 
 
 /** Finds the library for a caller that has MPI already, and begins nothing.
  * @return OK | as of horon_mpi_open() | ERR_INVALID, MPI has not begun, or has ended
- * | ERR_UNSUPPORTED, this process is a fork of the one that began it.
+ * | ERR_UNSUPPORTED, this process is a fork of the one that began it, or what a context gave up is
+ * still in MPI's hands.
  * Thread: any. Blocks: no. */
 horon_status_t horon_mpi_find(const char *file, const struct horon_mpi_library **library_out,
                               struct horon_error *error);
