@@ -28,7 +28,7 @@
 #define LISTENERS_MAX (HORON_ADDRESSES_MAX + 1)
 #define READ_BYTES 65536
 #define RETRY_MS 100 /* then connections are taken again, if there was no descriptor */
-/* Ranks of horon that join ask every 50 ms, of torch at once for what is there. */
+/* A rank of torch's that joins asks at once for what is there, and stays once it has joined. */
 #define SILENT_MS 1000
 #define PATIENCE_MS 3000
 
@@ -46,6 +46,7 @@ struct horon_c10d_server {
     pthread_t thread;
     int told_fd;                 /* `end` has changed */
     _Atomic int end;             /* of enum end */
+    bool of_horons;              /* which go when they have joined, and may be slow until then */
     uint64_t heard_ns, limit_ns; /* a client, last; of DRAIN */
     struct horon_listeners listeners;
     const struct horon_log *log;
@@ -210,7 +211,8 @@ static int time_left(const struct horon_c10d_server *server)
     if (end == STOP || server->count == 0)
         return 0;
     const uint64_t silent_ns = horon_clock_deadline(server->heard_ns, SILENT_MS);
-    const uint64_t until_ns = silent_ns < server->limit_ns ? silent_ns : server->limit_ns;
+    const uint64_t until_ns =
+        !server->of_horons && silent_ns < server->limit_ns ? silent_ns : server->limit_ns;
     const uint64_t now_ns = horon_clock_ns();
     return until_ns <= now_ns ? 0 : 1 + (int)((until_ns - now_ns) / 1000000);
 }
@@ -316,6 +318,7 @@ void horon_c10d_server_shut(struct horon_c10d_server *server)
         return;
     for (int i = 0; i < server->listeners.count; i++) /* now: another server may be there next */
         shutdown(server->listeners.fds[i], SHUT_RDWR);
+    server->of_horons = true; /* read after `end` */
     tell(server, SHUT);
 }
 

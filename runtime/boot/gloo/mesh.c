@@ -244,8 +244,8 @@ static horon_status_t lost(const struct mesh *mesh, struct horon_error *error)
 {
     for (int i = 0; i < mesh->options->size; i++)
         if (mesh->pairs.items[i].state == HORON_GLOO_PAIR_LOOKING)
-            horon_text_add(error->text, sizeof error->text, "; ", "rank %d has published nothing",
-                           i);
+            horon_text_add(error->text, sizeof error->text, "; ",
+                           "nothing of rank %d has been read yet", i);
     return HORON_ERR_PEER_LOST;
 }
 

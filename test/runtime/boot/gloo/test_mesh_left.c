@@ -20,7 +20,7 @@ static void test_mesh_a_rank_that_closes_is_named(void **state)
     close(real);
     join(&here);
     expect_failure(&here, HORON_ERR_PEER_LOST, "rank 2 closed the connection");
-    expect_failure(&here, HORON_ERR_PEER_LOST, "; rank 1 has published nothing");
+    expect_failure(&here, HORON_ERR_PEER_LOST, "; nothing of rank 1 has been read yet");
 }
 
 /* In era 1 a stranger may have closed, until it is too late for the rank itself. */
