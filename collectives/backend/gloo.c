@@ -76,7 +76,7 @@ static horon_status_t blame(const char *name, int rank, const struct horon_error
 {
     const char *what = why->text[0] ? why->text : "is gone";
     if (why->blame.cause == HORON_CAUSE_DIED)
-        what = "closed the connection (it has left the job, exited, or was killed: Gloo's ranks do "
+        what = "ended the connection (it has left the job, exited, or was killed: Gloo's ranks do "
                "not say which)";
     horon_error_set(error, why->status, "%s %s", name, what);
     horon_error_blame(error, why->blame.cause, rank, -1);

@@ -427,11 +427,10 @@ horon_status_t horon_mpi_begin(const struct horon_mpi_wanted *wanted, const void
     return status;
 }
 
-/* By the context that has asked. */
+/* By the context that has asked, and may fail yet: it stays the one that has. */
 static void let_go(void)
 {
     move(atomic_load(&process.begin) == UNDER_WAY ? LEFT : FREE);
-    process.context = NULL;
 }
 
 bool horon_mpi_is_under_way(void)

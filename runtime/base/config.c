@@ -267,9 +267,9 @@ static const struct horon_config_row rows[] = {
      .offset = AT(mpi_serialized),
      .dflt = "0",
      .doc =
-         "The program makes no calls of MPI from joining to leaving, and none at all once an "
-         "operation has failed: MPI works on its tensors without a copy, and MPI_THREAD_SERIALIZED "
-         "is enough for BACKEND=mpi (process sets do without MPI there)."},
+         "The program makes no calls of MPI from joining to leaving, and none, nor MPI_Finalize(), "
+         "once an operation has failed: MPI works on its tensors without a copy, and "
+         "MPI_THREAD_SERIALIZED is enough for BACKEND=mpi (process sets do without MPI there)."},
     {.name = "SPIN_US",
      .type = HORON_CONFIG_INT,
      .offset = AT(spin_us),

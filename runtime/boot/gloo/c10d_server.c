@@ -31,6 +31,8 @@
 /* A rank of torch's that joins asks at once for what is there, and stays once it has joined. */
 #define SILENT_MS 1000
 #define PATIENCE_MS 3000
+/* With a rank of horon's, which goes once it has joined, and may have been stopped until then. */
+#define PATIENCE_OF_HORONS_MS 10000
 
 /* What is left to do; each is more than those before. */
 enum end { SERVE, SHUT, DRAIN, STOP };
@@ -44,9 +46,9 @@ struct client {
 
 struct horon_c10d_server {
     pthread_t thread;
-    int told_fd;                 /* `end` has changed */
-    _Atomic int end;             /* of enum end */
-    bool of_horons;              /* which go when they have joined, and may be slow until then */
+    int told_fd;     /* `end` has changed */
+    _Atomic int end; /* of enum end */
+    bool of_horons;
     uint64_t heard_ns, limit_ns; /* a client, last; of DRAIN */
     struct horon_listeners listeners;
     const struct horon_log *log;
@@ -94,14 +96,23 @@ static bool send_answers(struct client *client)
     return true;
 }
 
+/* All ranks have said what they have to say before this one had met all: one that lacks something
+ * now waits for another job's rank, perhaps for this one, which waits here. */
+static bool is_of_next_job(const struct horon_c10d_server *server, uint64_t misses)
+{
+    return atomic_load(&server->end) == DRAIN && server->of_horons &&
+           horon_c10d_table_misses(server->table) != misses;
+}
+
 static void answer(struct horon_c10d_server *server, struct client *client)
 {
     assert(client->fd >= 0);
+    const uint64_t misses = horon_c10d_table_misses(server->table);
     const horon_status_t status =
         horon_c10d_serve_all(server->table, &client->dialect, &client->heard, &client->answer);
     if (status != HORON_OK)
         refuse(server, client);
-    else if (!send_answers(client))
+    else if (is_of_next_job(server, misses) || !send_answers(client))
         close_client(client);
     else
         client->waits = client->heard.used > 0;
@@ -326,7 +337,9 @@ void horon_c10d_server_stop(struct horon_c10d_server *server, bool patient)
 {
     if (!server)
         return;
-    server->limit_ns = horon_clock_deadline(horon_clock_ns(), PATIENCE_MS); /* read after `end` */
+    server->limit_ns = /* read after `end` */
+        horon_clock_deadline(horon_clock_ns(),
+                             server->of_horons ? PATIENCE_OF_HORONS_MS : PATIENCE_MS);
     tell(server, patient ? DRAIN : STOP);
     pthread_join(server->thread, NULL);
     free_server(server);

@@ -25,8 +25,9 @@ horon_status_t horon_c10d_server_start(const struct horon_addresses *at, int por
  * server's. NULL is a no-op. Blocks: no. */
 void horon_c10d_server_shut(struct horon_c10d_server *server);
 /** Ends the thread, and closes all. NULL is a no-op.
- * @param patient serves until its clients have gone, or have asked nothing for a second if not all
- * are horon's, but for three at most; else it ends at once. Blocks: so long */
+ * @param patient serves until its clients have gone; or, if not all are horon's, have asked nothing
+ * for a second, but for three at most; if all are, for ten at most. Else it ends at once. Blocks:
+ * so long */
 void horon_c10d_server_stop(struct horon_c10d_server *server, bool patient);
 
 #endif

@@ -24,7 +24,7 @@ struct entry {
 
 struct horon_c10d_table {
     struct entry *buckets[BUCKETS];
-    uint64_t count, changes;
+    uint64_t count, changes, misses;
     size_t bytes;
 };
 
@@ -181,6 +181,11 @@ uint64_t horon_c10d_table_changes(const struct horon_c10d_table *table)
     return table->changes;
 }
 
+uint64_t horon_c10d_table_misses(const struct horon_c10d_table *table)
+{
+    return table->misses;
+}
+
 /* @return where the entry of @p key stands, or NULL stands at the end. FNV-1a chooses the bucket */
 static struct entry **find(struct horon_c10d_table *table, struct horon_c10d_view key)
 {
@@ -308,7 +313,7 @@ horon_status_t horon_c10d_serve(struct horon_c10d_table *table,
                                 struct horon_c10d_buffer *answer)
 {
     const struct horon_c10d_view *parts = request->parts, none = {NULL, 0};
-    bool ok = true;
+    bool ok = true, there;
     switch (request->op) {
     case HORON_C10D_VALIDATE:
         return request->number == HORON_C10D_MAGIC ? HORON_OK : HORON_ERR_PROTO;
@@ -325,8 +330,9 @@ horon_status_t horon_c10d_serve(struct horon_c10d_table *table,
         ok = add(table, request, answer);
         break;
     case HORON_C10D_CHECK:
-        ok = answer_number(answer,
-                           all_there(table, request) ? HORON_C10D_READY : HORON_C10D_NOT_READY, 1);
+        there = all_there(table, request);
+        table->misses += !there;
+        ok = answer_number(answer, there ? HORON_C10D_READY : HORON_C10D_NOT_READY, 1);
         break;
     case HORON_C10D_WAIT:
         if (!all_there(table, request))

@@ -98,6 +98,8 @@ struct horon_c10d_table *horon_c10d_table_create(void);
 void horon_c10d_table_destroy(struct horon_c10d_table *table);
 /** Grows with whatever changes a key: then those that wait may look again. */
 uint64_t horon_c10d_table_changes(const struct horon_c10d_table *table);
+/** How often a client asked whether keys are there that are not. */
+uint64_t horon_c10d_table_misses(const struct horon_c10d_table *table);
 
 /**
  * Does what a client asks.

@@ -50,7 +50,7 @@ struct horon_gloo_store_ops {
     /** This rank has met all others, and asks nothing more. @p of_horons: as are all of these.
      * NULL: nothing is to be done. */
     void (*end_meeting)(struct horon_gloo_store *store, bool of_horons);
-    /** Blocks: where it is served here, and the meeting has ended, while others ask: 3 s at most */
+    /** Blocks: where it is served here and the meeting has ended, while others ask: 10 s */
     void (*destroy)(struct horon_gloo_store *store);
 };
 

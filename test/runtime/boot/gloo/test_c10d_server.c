@@ -65,6 +65,7 @@ static void test_c10d_server_that_leaves_answers_those_that_are_slow(void **stat
     while (horon_gloo_store_get(slow, "0", &got, &no_limit, &error) == HORON_AGAIN)
         ; /* a set is not answered */
     horon_free(got.bytes);
+    served->of_horons = true;
     horon_gloo_store_end_meeting(served);
     assert_int_equal(pthread_create(&leaving, NULL, destroy, served), 0);
     await_refusal(port);
@@ -73,6 +74,30 @@ static void test_c10d_server_that_leaves_answers_those_that_are_slow(void **stat
     horon_gloo_store_end_meeting(slow); /* else that one waits for it */
     assert_int_equal(pthread_join(leaving, NULL), 0);
     horon_gloo_store_destroy(slow);
+}
+
+/* Which waits for what this one is to say there, perhaps, and this one for it. */
+static void test_c10d_server_that_leaves_sends_ranks_of_the_next_job_away(void **state)
+{
+    const int port = free_port();
+    struct horon_gloo_store *served = opened(port, 0), *slow = opened(port, 1);
+    struct horon_gloo_store *next = opened(port, 2);
+    struct horon_gloo_value got;
+    horon_status_t status;
+    pthread_t leaving;
+    (void)state;
+    assert_int_equal(horon_gloo_store_set(served, "0", "at", 2, &no_limit, &error), HORON_OK);
+    served->of_horons = true;
+    horon_gloo_store_end_meeting(served);
+    assert_int_equal(pthread_create(&leaving, NULL, destroy, served), 0);
+    while ((status = horon_gloo_store_get(next, "next/0", &got, &no_limit, &error)) == HORON_AGAIN)
+        ; /* until that one leaves */
+    assert_int_equal(status, HORON_ERR_PEER_LOST);
+    assert_int_equal(horon_gloo_store_get(slow, "0", &got, &no_limit, &error), HORON_OK);
+    horon_free(got.bytes);
+    horon_gloo_store_destroy(slow);
+    assert_int_equal(pthread_join(leaving, NULL), 0);
+    horon_gloo_store_destroy(next);
 }
 
 /* torch's ranks stay as long as their processes, and say nothing. */
@@ -113,6 +138,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_c10d_server_that_leaves_answers_those_that_are_slow),
+        cmocka_unit_test(test_c10d_server_that_leaves_sends_ranks_of_the_next_job_away),
         cmocka_unit_test(test_c10d_server_does_not_wait_for_those_that_are_silent),
         cmocka_unit_test(test_c10d_server_of_horons_alone_gives_the_next_one_the_address),
     };
