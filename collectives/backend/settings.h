@@ -24,7 +24,7 @@ struct horon_backend_settings {
      * as long as the context */
     const _Atomic uint32_t *posted, *landed;
     const _Atomic uint32_t *in_flight; /* likewise those at work, also what nobody has counted */
-    const void *context; /* an address of its own, by which it is known again */
+    const void *context;               /* an address of its own, by which it is known again */
     /* [launched] links to Gloo's ranks, NULL for this one: the backend gloo takes them, and leaves
      * NULL; what it has not taken is the caller's. NULL: there are none */
     struct horon_link **gloo_links;

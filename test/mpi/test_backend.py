@@ -465,7 +465,7 @@ IN_A_SHELL = 'trap "" USR1; "$@" >"$0/out${OMPI_COMM_WORLD_RANK:-$PMI_RANK}"; tr
 def test_of_contexts_that_ask_at_once_the_first_one_has_mpi():
     """Else one that never had it says at its end how the process is to end, or nobody does."""
     for launch in FILES:
-        with launch(2, ASKED) as job:
+        with launch(2, ASKED, **MPI) as job:
             status, out, err = job.end()
         job.assert_nothing_left()
         assert status == 0 and out.count("in turn") == 2, (out, err)
