@@ -133,10 +133,10 @@ bool horon_mpi_has_ended(const struct horon_mpi_library *library);
 horon_status_t horon_mpi_make_handles(const struct horon_mpi_library *library,
                                       struct horon_error *error);
 void horon_mpi_free_handles(const struct horon_mpi_library *library);
+enum { HORON_MPI_KEPT_MAX = 2 };
 /** Those of a context that ends, in a thread that perhaps may not free them. Thread: any, of the
  * context that has MPI.
  * @param comms [count] at most HORON_MPI_KEPT_MAX; 0: none */
-enum { HORON_MPI_KEPT_MAX = 2 };
 void horon_mpi_keep_comms(const struct horon_mpi_library *library, const horon_mpi_handle *comms,
                           int count);
 /** All dtypes have one. */

@@ -213,7 +213,7 @@ static void sweep(struct horon_c10d_server *server)
     server->count = kept;
 }
 
-/* @return milliseconds, until which it serves; -1: for now, 0: no more */
+/* @return milliseconds that it serves yet; -1: nothing ends it, 0: it ends */
 static int time_left(const struct horon_c10d_server *server)
 {
     const int end = atomic_load(&server->end);

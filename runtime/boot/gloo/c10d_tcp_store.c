@@ -229,12 +229,12 @@ static void destroy(struct horon_gloo_store *base)
 }
 
 /* Where all are horon's, those that come now are of another job, and the next server's. */
-static void end_meeting(struct horon_gloo_store *base, bool of_horons)
+static void end_meeting(struct horon_gloo_store *base)
 {
     struct tcp_store *store = (struct tcp_store *)base;
     store->met = true;
     horon_fd_close(&store->fd);
-    if (of_horons)
+    if (base->of_horons)
         horon_c10d_server_shut(store->server);
 }
 

@@ -258,6 +258,8 @@ static const struct horon_address *place_of(const struct mesh *mesh, int rank)
 
 static bool is_horon(const struct mesh *mesh, int rank)
 {
+    assert(rank >= 0 && rank < mesh->options->size);
+    assert(mesh->pairs.items[rank].state == HORON_GLOO_PAIR_DONE);
     return rank == mesh->options->rank || mesh->pairs.items[rank].peer.address.of_horon;
 }
 

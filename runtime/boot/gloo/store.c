@@ -59,7 +59,7 @@ horon_status_t horon_gloo_store_get(struct horon_gloo_store *store, const char *
 void horon_gloo_store_end_meeting(struct horon_gloo_store *store)
 {
     if (store->ops->end_meeting)
-        store->ops->end_meeting(store, store->of_horons);
+        store->ops->end_meeting(store);
 }
 
 void horon_gloo_store_destroy(struct horon_gloo_store *store)

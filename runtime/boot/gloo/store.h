@@ -47,9 +47,8 @@ struct horon_gloo_store_ops {
      * @return as set() | ERR_PROTO, there is no count under that key */
     horon_status_t (*add)(struct horon_gloo_store *store, const char *key, int more,
                           const struct horon_gloo_wait *wait, struct horon_error *error);
-    /** This rank has met all others, and asks nothing more. @p of_horons: as are all of these.
-     * NULL: nothing is to be done. */
-    void (*end_meeting)(struct horon_gloo_store *store, bool of_horons);
+    /** This rank has met all others, and asks nothing more. NULL: nothing is to be done. */
+    void (*end_meeting)(struct horon_gloo_store *store);
     /** Blocks: where it is served here and the meeting has ended, while others ask: 10 s */
     void (*destroy)(struct horon_gloo_store *store);
 };
