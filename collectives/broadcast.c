@@ -8,7 +8,7 @@
  * receives S at most. Fewer go down a binomial tree (plan/broadcast.c): log2(H) steps, in each of
  * which root's host sends S. Five hosts, root on host 0:
  *
- *      chain  0->1->2->3->4        tree  0->4, then 0->2, then 0->1 2->3
+ *      chain  0->1->2->3->4        tree  0->1, then 0->2 1->3, then 0->4
  *
  * There everybody reads the carriers' slots. Small ones travel whole between the first ranks of the
  * hosts, and are published in a result slot.

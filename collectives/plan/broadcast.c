@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Binomial broadcast: the ranks that have the vector send it on, the largest distance first, so
- * that the largest part of the tree starts first. Numbers are relative to the root. ceil(log2 N)
- * stages; the root sends at each, S bytes: for few bytes. Of many, the chain (broadcast_chain.c)
- * sends them once.
+ * Binomial broadcast: at each stage the ranks that have the vector send it on, and are twice as
+ * many then; the largest part of the tree starts first. Numbers are relative to the root. ceil(log2
+ * N) stages; the root sends at each, S bytes: for few bytes. Of many, the chain
+ * (broadcast_chain.c) sends them once.
  *
- *      N = 5:  stage 0   0 -> 4;   1   0 -> 2;   2   0 -> 1, 2 -> 3
+ *      N = 5:  stage 0   0 -> 1;   1   0 -> 2, 1 -> 3;   2   0 -> 4
+ *
+ * The smallest distance comes first: where ranks share cores, neighbours are on different ones as a
+ * rule, and the one that has received sends on while root sends to the next. One at a distance of a
+ * power of two is likely to be on root's core, and waits until root is through.
  *
  * A long vector is cut into chunks by the caller; chunk k + 1 enters a stage while k is in the
  * next.
@@ -42,14 +46,13 @@ static struct horon_plan_stage broadcast_stage(const struct horon_plan_args *arg
 {
     (void)combines;
     const struct horon_plan_place work = horon_plan_work(0);
-    const int64_t distance = (int64_t)1 << (broadcast_stages(args) - 1 - stage);
+    const int64_t distance = (int64_t)1 << stage;
     const int64_t number = (args->rank - args->root + args->size) % args->size;
-    assert(distance > 0);
     struct horon_plan_stage out = {0};
-    if (number % (2 * distance) == 0 && number + distance < args->size) {
+    if (number < distance && number + distance < args->size) {
         const int to = (int)((number + distance + args->root) % args->size);
         horon_plan_add_move(&out, moves, stage, to, true, work, args->count);
-    } else if (number % (2 * distance) == distance) {
+    } else if (number >= distance && number < 2 * distance) {
         const int from = (int)((number - distance + args->root) % args->size);
         horon_plan_add_move(&out, moves, stage, from, false, work, args->count);
     }

@@ -165,7 +165,7 @@ void horon_plan_add_tree(struct horon_plan_stage *stage, struct horon_plan_combi
  * Where ranks share cores nobody is idle while a message travels: what counts is the processor
  * time of all messages, and a stage costs little besides. Of a reduce there are fewer messages, and
  * what counts is root's. Of a broadcast both plans move the same bytes, and a stage of the chain
- * wakes everybody: of 1 MiB the tree takes 6 % less over loopback, of 4 MiB the chain a sixth less.
+ * wakes everybody: of 1 MiB the tree takes a third less over loopback, of 4 MiB the chain.
  *
  * The constants for ranks with cores of their own are estimates, of the order of TCP on 10 GbE; no
  * measurement stands behind their digits. Those for shared cores are of four ranks on two cores

@@ -94,15 +94,15 @@ static horon_status_t advance_root(uint64_t bytes, struct notes *notes)
     return status;
 }
 
-/* Rank 2 has rank 3 to send to, and rank 1 nobody. */
+/* Rank 1 has rank 3 to send to, and rank 2 nobody. */
 static void test_netrun_order_of_a_broadcast_begins_with_the_largest_part(void **state)
 {
     (void)state;
     struct notes notes;
     assert_int_equal(advance_root(8, &notes), HORON_OK);
     assert_int_equal(notes.count, 2);
-    assert_int_equal(notes.to[0], 2);
-    assert_int_equal(notes.to[1], 1);
+    assert_int_equal(notes.to[0], 1);
+    assert_int_equal(notes.to[1], 2);
 }
 
 static void test_netrun_order_leaves_what_is_long_to_turns(void **state)
