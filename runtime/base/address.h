@@ -11,8 +11,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-/** Longest text of an address with its port, final 0 included. */
-#define HORON_ADDRESS_TEXT_BYTES 128
+/** Longest text of a host with its port, final 0 included: DNS allows a name 253 bytes. */
+#define HORON_ADDRESS_TEXT_BYTES 260
 #define HORON_ADDRESS_BITS_MAX 128 /* of IPv6 */
 /** Addresses of one machine that are used at most; more are left out. */
 #define HORON_ADDRESSES_MAX 32

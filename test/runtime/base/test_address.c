@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -233,6 +234,30 @@ static void test_address_of_another_machine_is_not_listened_at(void **state)
     assert_int_equal(errno, EADDRNOTAVAIL);
 }
 
+static void test_address_of_a_host_is_cut_up_to_its_port(void **state)
+{
+    char host[HORON_ADDRESS_TEXT_BYTES], name[254], text[300];
+    int port = 0;
+    (void)state;
+    assert_true(horon_address_cut("[::1]:7, and more", 7, host, &port));
+    assert_string_equal(host, "[::1]");
+    assert_int_equal(port, 7);
+    memset(name, 'n', sizeof name); /* the longest that DNS allows, in labels of 63 */
+    name[63] = name[127] = name[191] = '.';
+    name[253] = 0;
+    snprintf(text, sizeof text, "%s:65535", name);
+    assert_true(horon_address_cut(text, strlen(text), host, &port));
+    assert_string_equal(host, name);
+    assert_int_equal(port, 65535);
+    assert_false(horon_address_cut("host", 4, host, &port));
+    assert_false(horon_address_cut(":7", 2, host, &port));
+    assert_false(horon_address_cut("host:0", 6, host, &port));
+    assert_false(horon_address_cut("host:65536", 10, host, &port));
+    memset(text, 'n', sizeof text);
+    memcpy(text + sizeof text - 2, ":7", 2);
+    assert_false(horon_address_cut(text, sizeof text, host, &port)); /* none is so long */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -240,6 +265,7 @@ int main(void)
         cmocka_unit_test(test_address_agrees_by_its_first_bits),
         cmocka_unit_test(test_address_of_both_ends_is_told),
         cmocka_unit_test(test_address_nonsense_is_none),
+        cmocka_unit_test(test_address_of_a_host_is_cut_up_to_its_port),
         cmocka_unit_test(test_addresses_survive_the_way),
         cmocka_unit_test(test_addresses_that_are_none_are_refused),
         cmocka_unit_test(test_address_names_are_resolved),
