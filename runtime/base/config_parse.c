@@ -261,10 +261,17 @@ static horon_status_t parse_alias(struct horon_config *config, const struct horo
     return horon_config_parse(config, row, variable, text, error);
 }
 
+/* One that is there and empty, as where a manifest names them all, says nothing. */
+static const char *read_theirs(const char *variable)
+{
+    const char *text = variable ? getenv(variable) : NULL;
+    return text && *text ? text : NULL;
+}
+
 /* @return what an alias says; NULL: nothing that there is here */
 static const char *read_alias(const struct horon_config_row *row, const char *variable)
 {
-    const char *text = variable ? getenv(variable) : NULL;
+    const char *text = read_theirs(variable);
     const struct horon_config_word *word = text ? horon_config_alias_word(row, text) : NULL;
     return word && !word->ours ? NULL : text;
 }
@@ -281,7 +288,7 @@ horon_status_t horon_config_load_row(struct horon_config *config,
         *origin = HORON_CONFIG_FROM_ENVIRONMENT;
         return horon_config_parse(config, row, variable, text, error);
     }
-    text = row->alias_off ? getenv(row->alias_off) : NULL;
+    text = read_theirs(row->alias_off);
     const int64_t off = text ? parse_bool(text) : 0;
     if (off != 0) {
         *origin = HORON_CONFIG_FROM_ALIAS_OFF;

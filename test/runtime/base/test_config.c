@@ -2,8 +2,7 @@
 /*
  * The option table and its parser: every row with its default, its bounds and one beyond each;
  * every type with what it takes and refuses; where a value comes from; what is unknown; what a key
- * never gets into. The environment is this process's: each test begins without any HORON_ and
- * HOROVOD_ variable.
+ * never gets into. Each test begins without any HORON_ and HOROVOD_ variable in the environment.
  */
 #undef NDEBUG
 #include "config.h"
@@ -364,7 +363,7 @@ static void expect_alias(const char *variable, const char *text, const char *nam
 
 static void test_config_horovod_variables_count_in_their_units(void **state)
 {
-    static const char *const wrong[] = {"", "s", "30s", "500m", "1mi", "-1", "1.5", "x", NULL};
+    static const char *const wrong[] = {" ", "s", "30s", "500m", "1mi", "-1", "1.5", "x", NULL};
     struct horon_config config;
     struct horon_error error = {0};
     size_t count, aliases = 0;
@@ -383,6 +382,7 @@ static void test_config_horovod_variables_count_in_their_units(void **state)
     expect_alias("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "90", "STALL_SHUTDOWN_TIME", 90000);
     expect_alias("HOROVOD_STALL_CHECK_DISABLE", "1", "STALL_WARN", 0);
     expect_alias("HOROVOD_STALL_CHECK_DISABLE", "off", "STALL_WARN", 60000);
+    expect_alias("HOROVOD_STALL_CHECK_DISABLE", "", "STALL_WARN", 60000);
     expect_alias("HOROVOD_DYNAMIC_PROCESS_SETS", "0", "DYNAMIC_PROCESS_SETS", 0);
     expect_alias("HOROVOD_TIMELINE_MARK_CYCLES", "1", "TIMELINE_CYCLES", 1);
     setenv("HOROVOD_TIMELINE", "/tmp/t", 1);
@@ -424,7 +424,7 @@ static void expect_backend(const char *cpu, const char *gpu, const char *backend
 
 static void test_config_horovod_words_of_libraries_are_translated(void **state)
 {
-    static const char *const wrong[] = {"", "native", "mpi,gloo", "gloo ", "m"};
+    static const char *const wrong[] = {"native", "mpi,gloo", "gloo ", "m"};
     struct horon_config config;
     struct horon_error error = {0};
     (void)state;
@@ -435,6 +435,7 @@ static void test_config_horovod_words_of_libraries_are_translated(void **state)
     expect_backend("Gloo", "MPI", "native", HORON_CONFIG_FROM_ALIAS);
     expect_backend(NULL, "Mpi", "mpi", HORON_CONFIG_FROM_ALIAS_TOO);
     expect_backend("ccl", "mpi", "mpi", HORON_CONFIG_FROM_ALIAS_TOO);
+    expect_backend("", "mpi", "mpi", HORON_CONFIG_FROM_ALIAS_TOO);
     expect_backend("CCL", NULL, "native", HORON_CONFIG_FROM_DEFAULT);
     expect_backend("mlsl", "NCCL", "native", HORON_CONFIG_FROM_DEFAULT);
     expect_backend(NULL, "DDL", "native", HORON_CONFIG_FROM_DEFAULT);
