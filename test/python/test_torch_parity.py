@@ -232,7 +232,7 @@ def rank_own_handle():
     broadcast = hvd.broadcast_async(turned, 0, name="turned")
     for handle in (apart, in_place, broadcast):
         assert isinstance(handle, hvd.Handle)
-    prepared = horon.prepare("allreduce", torch.ones(1), torch.ones(1), name="prepared")
+    prepared = hvd.prepare("allreduce", torch.ones(1), torch.ones(1), name="prepared")
     for ask in (hvd.poll, hvd.synchronize):
         with pytest.raises(TypeError, match="not Request"):
             ask(prepared)

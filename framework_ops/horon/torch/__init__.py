@@ -3,7 +3,7 @@
 
 from importlib import import_module
 
-from horon import Array, Context, __version__, _world
+from horon import Array, Context, Request, __version__, _world, prepare
 from horon._world import *  # noqa: F403
 from horon.exceptions import HoronInternalError, HorovodInternalError
 from horon.torch import functions, mpi_ops, ops
@@ -24,10 +24,12 @@ __all__ = [
     "DistributedOptimizer",
     "HoronInternalError",
     "HorovodInternalError",
+    "Request",
     "SyncBatchNorm",
     "__version__",
     "check_extension",
     "mpi_ops",
+    "prepare",
 ]
 
 
