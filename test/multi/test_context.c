@@ -5,9 +5,9 @@
  * rank that shuts down early.
  */
 #undef NDEBUG
+#include "count_fds.h"
 #include "multi/job.h"
 
-#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -447,20 +447,10 @@ static void test_rows_without_elements_are_counted(void **state)
     job_run(3, tcp, gather_empty_rows, NULL);
 }
 
-static int open_descriptors(void)
-{
-    DIR *dir = opendir("/proc/self/fd");
-    int count = 0;
-    while (readdir(dir))
-        count++;
-    closedir(dir);
-    return count;
-}
-
 static void test_context_alone_many_times_leaks_nothing(void **state)
 {
     (void)state;
-    int before = open_descriptors();
+    int before = count_fds();
     for (int round = 0; round < 200; round++) {
         horon_context_t *ctx;
         char text[HORON_ERROR_TEXT_BYTES];
@@ -474,7 +464,7 @@ static void test_context_alone_many_times_leaks_nothing(void **state)
         assert_true(x == 3);
         horon_context_destroy(ctx);
     }
-    assert_int_equal(open_descriptors(), before);
+    assert_int_equal(count_fds(), before);
 }
 
 static void test_request_outlives_its_context(void **state)

@@ -4,6 +4,7 @@
  * in the log, and what a caller of an older ABI gets.
  */
 #undef NDEBUG
+#include "count_fds.h"
 #include "free_port.h"
 
 #include <horon/horon.h>
@@ -14,7 +15,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <dirent.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -31,17 +31,6 @@ static const char *const alone[] = {"STORE=tcp://127.0.0.1:9", "JOB_KEY=a secret
                                     "START_TIMEOUT=300ms", NULL};
 static const char *const alone_for_long[] = {"STORE=tcp://127.0.0.1:9",
                                              "JOB_KEY=a secret of these tests", NULL};
-
-static int count_fds(void)
-{
-    int count = 0;
-    DIR *directory = opendir("/proc/self/fd");
-    assert_non_null(directory);
-    while (readdir(directory))
-        count++;
-    closedir(directory);
-    return count;
-}
 
 static horon_options_t options_alone(const char *const *settings)
 {

@@ -6,11 +6,11 @@
  * inside.
  */
 #undef NDEBUG
+#include "count_fds.h"
 #include "engine/team.h"
 #include "multi/job.h"
 #include "teams.h"
 
-#include <dirent.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -130,16 +130,6 @@ static void test_teams_of_any_ranks_sum(void **state)
         job_run(size, NULL, use_teams, NULL);
         job_run(size, tcp, use_teams, NULL);
     }
-}
-
-static int count_fds(void)
-{
-    int count = 0;
-    DIR *folder = opendir("/proc/self/fd");
-    while (folder && readdir(folder))
-        count++;
-    closedir(folder);
-    return count;
 }
 
 /* Pieces of shared memory of this library that this process maps. */

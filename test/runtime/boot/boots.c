@@ -12,7 +12,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -146,17 +145,6 @@ void boots_expect_joined(const struct boots *world)
     for (int r = 0; r < world->size; r++)
         if (world->ranks[r].status != HORON_OK)
             fail_msg("rank %d: %s", r, world->ranks[r].error.text);
-}
-
-int count_fds(void)
-{
-    int count = 0;
-    DIR *directory = opendir("/proc/self/fd");
-    assert_non_null(directory);
-    while (readdir(directory))
-        count++;
-    closedir(directory);
-    return count;
 }
 
 void place_tcp(struct place *place)

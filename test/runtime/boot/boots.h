@@ -3,6 +3,7 @@
 #ifndef TEST_BOOTS_H
 #define TEST_BOOTS_H
 
+#include "../../count_fds.h"
 #include "../../free_port.h"
 #include "boot/boot.h"
 
@@ -83,7 +84,5 @@ void untake_master_port(int stranger);
 /** Joins ranks as some launcher tells them: the environment has @p variables [count] meanwhile,
  * names and values. */
 void boots_join_told(struct boots *world, const char *const (*variables)[2], size_t count);
-/** @return how many descriptors this process has. */
-int count_fds(void);
 
 #endif

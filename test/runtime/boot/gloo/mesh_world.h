@@ -6,6 +6,7 @@
 
 #include "boot/gloo/mesh.h"
 
+#include "../../../count_fds.h"
 #include "alloc.h"
 #include "clock.h"
 
@@ -15,14 +16,13 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#include <dirent.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { RANKS_MAX = 8 };
+enum { RANKS_MAX = 32 };
 
 static const struct horon_gloo_wait no_limit = {.deadline_ns = UINT64_MAX};
 
@@ -58,22 +58,11 @@ struct rank {
     pthread_t thread;
 };
 
-static inline int count_descriptors(void)
-{
-    int count = 0;
-    DIR *directory = opendir("/proc/self/fd");
-    assert_non_null(directory);
-    while (readdir(directory))
-        count++;
-    closedir(directory);
-    return count;
-}
-
 static inline int make_world(void **state)
 {
     static struct world world;
     memset(&world, 0, sizeof world);
-    world.descriptors = count_descriptors();
+    world.descriptors = count_fds();
     world.hash = horon_gloo_hash_create();
     world.others = horon_gloo_hash_store(world.hash);
     world.log = (struct horon_log){.fn = note, .arg = &world, .level = HORON_LOG_WARN};
@@ -86,7 +75,7 @@ static inline int end_world(void **state)
     struct world *world = *state;
     horon_gloo_store_destroy(world->others);
     horon_gloo_hash_destroy(world->hash);
-    return count_descriptors() == world->descriptors ? 0 : -1; /* on whatever path */
+    return count_fds() == world->descriptors ? 0 : -1; /* on whatever path */
 }
 
 static inline void *run_rank(void *arg)
@@ -157,6 +146,7 @@ static inline void publish(struct world *world, enum horon_gloo_era era, int siz
     for (int i = 0; i < size; i++)
         assert_true(horon_address_parse(host, port, &listeners[i]));
     horon_gloo_publish(&out, era, size, "there", listeners);
+    assert_true(out.ok);
     snprintf(key, sizeof key, "%d", rank);
     assert_int_equal(
         horon_gloo_store_set(world->others, key, bytes, out.used, &no_limit, &world->error),
