@@ -24,7 +24,8 @@ enum horon_gloo_code {
     HORON_GLOO_EAGER = 0x686f7201, /* a payload without a credit, within the window */
     HORON_GLOO_ASK = 0x686f7202,   /* one that is longer is to come ... */
     HORON_GLOO_GRANT = 0x686f7203, /* ... and may; then it comes as HORON_GLOO_SEND */
-    HORON_GLOO_TAKEN = 0x686f7204  /* so many eager bytes have left the window */
+    HORON_GLOO_TAKEN = 0x686f7204, /* so many eager bytes have left the window */
+    HORON_GLOO_JOINED = 0x686f7205 /* its sender has joined, and speaks none of these */
 };
 
 struct horon_gloo_frame {

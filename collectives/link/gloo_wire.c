@@ -29,7 +29,8 @@ horon_status_t horon_gloo_pair_create(struct horon_link *link, bool native,
     pair->awaited.last = &pair->awaited.first;
     pair->early_last = &pair->early;
     pair->native = native;
-    if (native && horon_gloo_say(pair, HORON_GLOO_HELLO, 0, 0) != HORON_OK) {
+    /* by the first frame another rank knows, too, that this one is no stranger, and may leave */
+    if (horon_gloo_say(pair, native ? HORON_GLOO_HELLO : HORON_GLOO_JOINED, 0, 0) != HORON_OK) {
         horon_free(pair);
         return HORON_ERR_MEMORY;
     }

@@ -45,7 +45,7 @@ struct horon_gloo_pair;
 
 /**
  * @param link    connected; the pair's on OK
- * @param native  says HELLO
+ * @param native  says HELLO; else only that this rank has joined, as Gloo's tell by nothing
  * @return OK | ERR_MEMORY
  */
 horon_status_t horon_gloo_pair_create(struct horon_link *link, bool native,

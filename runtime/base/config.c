@@ -87,7 +87,7 @@ static const struct horon_config_row rows[] = {
      .offset = AT(gloo_native),
      .dflt = "1",
      .doc = "1: two horons among Gloo's ranks spare each other Gloo's credits, by frames that Gloo "
-            "skips; 0: they speak as Gloo does."},
+            "skips; 0: they speak as Gloo does, but for one, which says that they have joined."},
     {.name = "JOB_KEY",
      .type = HORON_CONFIG_TEXT,
      .offset = AT(job_key),

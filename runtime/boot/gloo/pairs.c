@@ -252,7 +252,8 @@ static bool comes_from_there(const struct horon_gloo_meeting_pair *pair,
 }
 
 /* A rank says a first frame once it is connected with all others, as a horon, which greets then. It
- * may leave next. A stranger that closes has said none. */
+ * may leave next. A stranger that closes has said none. In era 1 what has come counts from its
+ * rank's host alone; what this rank has connected with is there. */
 static bool has_spoken(const struct horon_gloo_pairs *pairs,
                        const struct horon_gloo_meeting_pair *pair)
 {
@@ -260,7 +261,7 @@ static bool has_spoken(const struct horon_gloo_pairs *pairs,
     struct horon_gloo_frame frame;
     return recv(pair->fd, head, sizeof head, MSG_PEEK | MSG_DONTWAIT) == (ssize_t)sizeof head &&
            horon_gloo_frame_decode(head, &frame) &&
-           (!by_port(pairs) || comes_from_there(pair, &pair->from));
+           (!by_port(pairs) || !pair->came || comes_from_there(pair, &pair->from));
 }
 
 static bool may_come(const struct horon_gloo_meeting_pair *pair)

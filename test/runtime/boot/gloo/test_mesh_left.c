@@ -174,6 +174,50 @@ static void test_mesh_of_era_1_after_a_rank_that_greeted_others_come_late(void *
     check_late(*state, HORON_GLOO_ERA_1);
 }
 
+/* As above, but it is this rank that has connected with the one that greets and leaves. */
+static void check_left_where_this_one_connects(struct world *world, enum horon_gloo_era era)
+{
+    struct rank here;
+    struct late late = {.world = world, .era = era, .rank = 1, .after = 10, .fd = -1};
+    struct horon_address address;
+    assert_true(horon_address_parse("127.0.0.1", 0, &address));
+    const int listener = horon_address_listen(&address);
+    assert_true(listener >= 0);
+    start(world, &here, era, 0, 3);
+    here.options.patience_ms = 1;
+    here.options.interrupted = come_late;
+    here.options.interrupted_arg = &late;
+    publish(world, era, 3, 1, "127.9.9.9", 9);
+    publish(world, era, 3, 2, "0.0.0.0", horon_address_port(&address)); /* lower than ours */
+    go(&here);
+    struct pollfd come = {.fd = listener, .events = POLLIN};
+    assert_int_equal(poll(&come, 1, -1), 1);
+    int left = accept(listener, NULL, NULL);
+    assert_true(left >= 0);
+    int64_t sequence;
+    if (era == HORON_GLOO_ERA_3) /* what is unread as it closes would reset the connection */
+        assert_int_equal(recv(left, &sequence, sizeof sequence, MSG_WAITALL), sizeof sequence);
+    greet(left);
+    close(left);
+    late.counts = true;
+    join(&here);
+    horon_fd_close(&late.fd);
+    close(listener);
+    assert_int_equal(here.status, HORON_OK);
+    expect_greeting(here.sockets[2]);
+    close_sockets(&here);
+}
+
+static void test_mesh_one_that_was_connected_with_may_have_left(void **state)
+{
+    check_left_where_this_one_connects(*state, HORON_GLOO_ERA_3);
+}
+
+static void test_mesh_of_era_1_one_that_was_connected_with_may_have_left(void **state)
+{
+    check_left_where_this_one_connects(*state, HORON_GLOO_ERA_1);
+}
+
 /* On a machine that is too busy it has not even connected. */
 static void test_mesh_a_rank_that_closes_is_told_while_others_lack(void **state)
 {
@@ -240,6 +284,8 @@ int main(void)
         IN_WORLD(test_mesh_of_era_1_a_rank_that_greeted_may_have_left),
         IN_WORLD(test_mesh_after_a_rank_that_greeted_others_come_late),
         IN_WORLD(test_mesh_of_era_1_after_a_rank_that_greeted_others_come_late),
+        IN_WORLD(test_mesh_one_that_was_connected_with_may_have_left),
+        IN_WORLD(test_mesh_of_era_1_one_that_was_connected_with_may_have_left),
         IN_WORLD(test_mesh_a_rank_that_closes_is_told_while_others_lack),
         IN_WORLD(test_mesh_of_era_1_a_stranger_that_closes_has_not_left),
     };
