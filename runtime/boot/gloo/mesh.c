@@ -149,9 +149,10 @@ static void name_loopback(const struct mesh *mesh, char *text, size_t text_bytes
                        mesh->options->rank, horon_address_host_text(&mesh->pairs.at[0], at));
 }
 
-/* One line about those that lack, or may have failed. */
-static void name_missing(const struct mesh *mesh, char *text, size_t text_bytes)
+/* What may be the reason. */
+static void name_reasons(const struct mesh *mesh, char *text, size_t text_bytes)
 {
+    char from[HORON_ADDRESS_TEXT_BYTES];
     bool lazy = false;
     for (int i = 0; i < mesh->options->size; i++)
         lazy = lazy || (mesh->pairs.items[i].state == HORON_GLOO_PAIR_WAITING &&
@@ -160,6 +161,17 @@ static void name_missing(const struct mesh *mesh, char *text, size_t text_bytes)
         horon_text_add(text, text_bytes, "; ",
                        "torch's ranks with TORCH_GLOO_LAZY_INIT connect with those only that they "
                        "need, so unset it there");
+    name_loopback(mesh, text, text_bytes);
+    if (mesh->pairs.refused > 0)
+        horon_text_add(text, text_bytes, "; ", "%d connections of others were refused, last of %s",
+                       mesh->pairs.refused, horon_address_text(&mesh->pairs.refused_last, from));
+}
+
+/* One line about those that lack, or may have failed, behind the reasons: where many lack it is
+ * cut. */
+static void name_missing(const struct mesh *mesh, char *text, size_t text_bytes)
+{
+    name_reasons(mesh, text, text_bytes);
     for (int i = 0; i < mesh->options->size; i++) {
         const struct horon_gloo_meeting_pair *pair = &mesh->pairs.items[i];
         char at[HORON_ADDRESS_TEXT_BYTES];
@@ -173,12 +185,6 @@ static void name_missing(const struct mesh *mesh, char *text, size_t text_bytes)
                            at);
         else if (pair->state == HORON_GLOO_PAIR_WAITING)
             horon_text_add(text, text_bytes, "; ", "rank %d at %s has not connected", i, at);
-    }
-    name_loopback(mesh, text, text_bytes);
-    if (mesh->pairs.refused > 0) {
-        char from[HORON_ADDRESS_TEXT_BYTES];
-        horon_text_add(text, text_bytes, "; ", "%d connections of others were refused, last of %s",
-                       mesh->pairs.refused, horon_address_text(&mesh->pairs.refused_last, from));
     }
 }
 
@@ -198,6 +204,7 @@ static horon_status_t timed_out(const struct mesh *mesh, struct horon_error *err
 {
     char text[HORON_ERROR_TEXT_BYTES] = "";
     int missing = 0;
+    assert(!horon_gloo_pairs_done(&mesh->pairs));
     while (mesh->pairs.items[missing].state == HORON_GLOO_PAIR_DONE)
         missing++;
     name_missing(mesh, text, sizeof text);
@@ -232,6 +239,8 @@ static horon_status_t connect_all(struct mesh *mesh, struct horon_error *error)
             pause_ms = pause_ms < LOOK_MS_MAX ? pause_ms : LOOK_MS_MAX;
             look_ns = horon_clock_deadline(horon_clock_ns(), pause_ms);
         }
+        if (horon_gloo_pairs_done(&mesh->pairs)) /* the last one had come; no time may be left */
+            break;
         status = horon_gloo_pairs_turn(&mesh->pairs, &mesh->wait, pause_ms, error);
         if (!horon_gloo_pairs_done(&mesh->pairs))
             look_at_watch(mesh);

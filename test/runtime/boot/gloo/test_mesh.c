@@ -185,7 +185,8 @@ static void test_mesh_a_rank_that_is_lazy_is_told(void **state)
     go(&here);
     join(&here);
     expect_failure(&here, HORON_ERR_TIMEOUT, "TORCH_GLOO_LAZY_INIT");
-    expect_failure(&here, HORON_ERR_TIMEOUT, "there; rank 1 at 127.9.9.9:9 has not connected");
+    expect_failure(&here, HORON_ERR_TIMEOUT, "unset it there; rank 0 listens at 127.0.0.1, ");
+    expect_failure(&here, HORON_ERR_TIMEOUT, "; rank 1 at 127.9.9.9:9 has not connected");
 }
 
 /* Whatever the interfaces, and whichever rank is Gloo's: here it is 0, at another host. */
@@ -275,9 +276,25 @@ static void test_mesh_a_rank_that_no_other_host_reaches_is_told(void **state)
         go(&here);
         join(&here);
         expect_failure(&here, HORON_ERR_TIMEOUT,
-                       " has not connected; rank 0 listens at 127.0.0.1, which no other host "
-                       "reaches: where ranks are on several, choose a network with HORON_INTER");
+                       ": rank 0 listens at 127.0.0.1, which no other host reaches: where ranks "
+                       "are on several, choose a network with HORON_INTERFACES; rank 1 at ");
     }
+}
+
+/* So many that the text is cut behind some of them. */
+static void test_mesh_the_reason_stands_before_many_that_lack(void **state)
+{
+    struct world *world = *state;
+    struct rank here;
+    start(world, &here, HORON_GLOO_ERA_3, 0, RANKS_MAX);
+    here.options.deadline_ns = 1; /* long ago */
+    for (int i = 1; i < RANKS_MAX; i++)
+        publish(world, HORON_GLOO_ERA_3, RANKS_MAX, i, "192.0.2.77", i);
+    go(&here);
+    join(&here);
+    expect_failure(&here, HORON_ERR_TIMEOUT, "choose a network with HORON_INTERFACES; rank 1 at ");
+    assert_int_equal(strlen(here.error.text), sizeof here.error.text - 1);
+    assert_int_equal(here.error.blame.rank, 1);
 }
 
 static struct horon_gloo_store *open_store(const char *url, int rank)
@@ -377,6 +394,85 @@ static void test_mesh_what_is_no_rank_is_refused(void **state)
     expect_failure(&here, HORON_ERR_CONFIG, "HORON_INTERFACES=none0");
 }
 
+/* A store in which the time of the caller is over once it has found something. */
+struct last_store {
+    struct horon_gloo_store base, *real;
+};
+
+static horon_status_t last_set(struct horon_gloo_store *base, const char *key, const void *bytes,
+                               size_t count, const struct horon_gloo_wait *wait,
+                               struct horon_error *error)
+{
+    return horon_gloo_store_set(((struct last_store *)base)->real, key, bytes, count, wait, error);
+}
+
+static horon_status_t last_get(struct horon_gloo_store *base, const char *key,
+                               struct horon_gloo_value *value_out,
+                               const struct horon_gloo_wait *wait, struct horon_error *error)
+{
+    struct horon_gloo_store *real = ((struct last_store *)base)->real;
+    const horon_status_t status = horon_gloo_store_get(real, key, value_out, wait, error);
+    if (status == HORON_OK) /* it is the mesh's own, which is no constant */
+        ((struct horon_gloo_wait *)wait)->deadline_ns = 0;
+    return status;
+}
+
+static void last_destroy(struct horon_gloo_store *base)
+{
+    horon_gloo_store_destroy(((struct last_store *)base)->real);
+}
+
+/* As rank 0 of so many. */
+static void start_last(struct world *world, struct rank *here, struct last_store *last, int size)
+{
+    static const struct horon_gloo_store_ops ops = {
+        .name = "last", .set = last_set, .get = last_get, .destroy = last_destroy};
+    start(world, here, HORON_GLOO_ERA_3, 0, size);
+    *last = (struct last_store){.base.ops = &ops, .real = here->options.store};
+    here->options.store = &last->base;
+    go(here);
+}
+
+static void test_mesh_that_is_whole_as_the_time_ends_is_taken(void **state)
+{
+    struct world *world = *state;
+    struct rank here;
+    struct last_store last;
+    const int64_t rank = 1;
+    start_last(world, &here, &last, 2);
+    const struct horon_gloo_peer peer = published(world, HORON_GLOO_ERA_3, 2, 0, 1);
+    int real = connect_to(&peer.address.at), second = connect_to(&peer.address.at);
+    assert_int_equal(send(real, &rank, sizeof rank, 0), sizeof rank);
+    assert_int_equal(send(second, &rank, sizeof rank, 0), sizeof rank);
+    struct pollfd refused[] = {{.fd = real, .events = POLLIN}, {.fd = second, .events = POLLIN}};
+    assert_int_equal(poll(refused, 2, -1), 1); /* one of them: the other one has been heard */
+    publish(world, HORON_GLOO_ERA_3, 2, 1, "127.9.9.9", 9);
+    join(&here);
+    close(real);
+    close(second);
+    assert_int_equal(here.status, HORON_OK);
+    close_sockets(&here);
+}
+
+static void test_mesh_strangers_are_told_before_many_that_lack(void **state)
+{
+    struct world *world = *state;
+    struct rank here;
+    struct last_store last;
+    const int64_t none = -1;
+    char heard;
+    start_last(world, &here, &last, RANKS_MAX);
+    const struct horon_gloo_peer peer = published(world, HORON_GLOO_ERA_3, RANKS_MAX, 0, 1);
+    int stranger = connect_to(&peer.address.at);
+    assert_int_equal(send(stranger, &none, sizeof none, 0), sizeof none);
+    assert_int_equal(recv(stranger, &heard, 1, 0), 0);
+    close(stranger);
+    publish(world, HORON_GLOO_ERA_3, RANKS_MAX, 1, "127.9.9.9", 9);
+    join(&here);
+    expect_failure(&here, HORON_ERR_TIMEOUT, "1 connections of others were refused, last of 127.");
+    assert_int_equal(strlen(here.error.text), sizeof here.error.text - 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -390,9 +486,12 @@ int main(void)
         IN_WORLD(test_mesh_an_address_that_is_left_from_before_is_told),
         IN_WORLD(test_mesh_a_loopback_of_another_host_is_told),
         IN_WORLD(test_mesh_a_rank_that_no_other_host_reaches_is_told),
+        IN_WORLD(test_mesh_the_reason_stands_before_many_that_lack),
         IN_WORLD(test_mesh_a_rank_that_is_there_already_is_refused),
         IN_WORLD(test_mesh_nonsense_and_other_eras_are_refused),
         IN_WORLD(test_mesh_an_interrupted_wait_ends),
+        IN_WORLD(test_mesh_that_is_whole_as_the_time_ends_is_taken),
+        IN_WORLD(test_mesh_strangers_are_told_before_many_that_lack),
         IN_WORLD(test_mesh_what_is_no_rank_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
