@@ -10,19 +10,31 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Of all prefixes, without the last "/". */
+#define PREFIX_BYTES_MAX ((size_t)(HORON_GLOO_KEY_BYTES - HORON_GLOO_KEY_REST_BYTES - 1))
+
+/* @param there what stands before it already. @return OK | ERR_CONFIG */
+static horon_status_t check_prefix(const char *there, const char *prefix, struct horon_error *error)
+{
+    const size_t bytes = strlen(there) + strlen(prefix);
+    if (bytes <= PREFIX_BYTES_MAX)
+        return HORON_OK;
+    return horon_error_set(error, HORON_ERR_CONFIG,
+                           "the prefix of keys in a Gloo store has %zu bytes, and may have %zu: "
+                           "%s%s",
+                           bytes, PREFIX_BYTES_MAX, there, prefix);
+}
+
 horon_status_t horon_gloo_store_nest(struct horon_gloo_store *store, const char *prefix,
                                      struct horon_error *error)
 {
-    const size_t there = strlen(store->prefix), more = strlen(prefix);
-    if (more == 0)
+    const size_t there = strlen(store->prefix);
+    if (!prefix[0])
         return HORON_OK;
-    if (there + more + 1 + HORON_GLOO_KEY_REST_BYTES > sizeof store->prefix)
-        return horon_error_set(error, HORON_ERR_CONFIG,
-                               "the prefix of keys in the Gloo store, %s%s, is longer than %zu",
-                               store->prefix, prefix,
-                               sizeof store->prefix - HORON_GLOO_KEY_REST_BYTES);
-    snprintf(store->prefix + there, sizeof store->prefix - there, "%s/", prefix);
-    return HORON_OK;
+    const horon_status_t status = check_prefix(store->prefix, prefix, error);
+    if (status == HORON_OK)
+        snprintf(store->prefix + there, sizeof store->prefix - there, "%s/", prefix);
+    return status;
 }
 
 /* @return false: the key is too long to stand behind the prefix; ours are not */
@@ -111,8 +123,10 @@ horon_status_t horon_gloo_store_open(const struct horon_gloo_store_options *opti
                                "'%s' is no Gloo store; it begins with one of %s", options->url,
                                list);
     }
-    horon_status_t status =
-        scheme->open(options->url + strlen(scheme->word), options, &store, error);
+    /* each rank finds that itself: else those that rank 0 was to serve would wait for it */
+    horon_status_t status = check_prefix("", options->prefix, error);
+    if (status == HORON_OK)
+        status = scheme->open(options->url + strlen(scheme->word), options, &store, error);
     if (status == HORON_OK)
         status = horon_gloo_store_nest(store, options->prefix, error);
     if (status == HORON_OK)

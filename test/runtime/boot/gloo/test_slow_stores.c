@@ -122,6 +122,25 @@ static void test_slow_stores_nobody_serves_one_of_torch(void **state)
     expect_told(&told, subject, why);
 }
 
+/* Rank 0, which is to serve it, has been refused as well. */
+static void test_slow_stores_are_not_waited_for_with_too_long_a_prefix(void **state)
+{
+    enum { LIMIT = HORON_GLOO_KEY_BYTES - HORON_GLOO_KEY_REST_BYTES - 1 };
+    char url[64], prefix[LIMIT + 2] = "", why[64];
+    struct horon_gloo_store *store = NULL;
+    const struct horon_gloo_store_options options = {
+        .url = url, .prefix = prefix, .rank = 1, .size = 2, .wait = {.deadline_ns = 1}}; /* over */
+    (void)state;
+    snprintf(url, sizeof url, "tcp://127.0.0.1:%d", free_port());
+    snprintf(why, sizeof why, "has %d bytes, and may have %d: pppp", LIMIT + 1, LIMIT);
+    memset(prefix, 'p', LIMIT + 1);
+    assert_int_equal(horon_gloo_store_open(&options, &store, &error), HORON_ERR_CONFIG);
+    assert_non_null(strstr(error.text, why));
+    prefix[LIMIT] = 0;
+    assert_int_equal(horon_gloo_store_open(&options, &store, &error), HORON_ERR_TIMEOUT);
+    assert_null(store);
+}
+
 static void test_slow_stores_one_that_comes_is_told_of_once(void **state)
 {
     struct told told;
@@ -338,6 +357,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slow_stores_nobody_serves_one_of_torch),
+        cmocka_unit_test(test_slow_stores_are_not_waited_for_with_too_long_a_prefix),
         cmocka_unit_test(test_slow_stores_one_that_comes_is_told_of_once),
         cmocka_unit_test(test_slow_stores_are_not_told_of_where_none_is),
         cmocka_unit_test(test_slow_stores_one_of_torch_says_nothing),

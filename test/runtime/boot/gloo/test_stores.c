@@ -199,6 +199,7 @@ static void test_stores_a_prefix_that_is_too_long_is_refused(void **state)
     memset(prefix, 'p', sizeof prefix);
     prefix[HORON_GLOO_KEY_BYTES - HORON_GLOO_KEY_REST_BYTES] = 0;
     assert_int_equal(horon_gloo_store_nest(store, prefix, &error), HORON_ERR_CONFIG);
+    assert_non_null(strstr(error.text, "has 448 bytes, and may have 447: pppp"));
     prefix[HORON_GLOO_KEY_BYTES - HORON_GLOO_KEY_REST_BYTES - 1] = 0;
     assert_int_equal(horon_gloo_store_nest(store, prefix, &error), HORON_OK);
     assert_int_equal(put(store, "rank_29999", "x"), HORON_OK);
