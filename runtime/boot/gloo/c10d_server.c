@@ -19,6 +19,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -27,15 +28,19 @@
 #define CLIENTS_MAX 65536
 #define LISTENERS_MAX (HORON_ADDRESSES_MAX + 1)
 #define READ_BYTES 65536
-#define RETRY_MS 100 /* then connections are taken again, if there was no descriptor */
+#define QUEUED_MAX 4096 /* at a listener: no kernel queues more unless it is told to */
+#define RETRY_MS 100    /* then connections are taken again, if there was no descriptor */
 /* A rank of torch's that joins asks at once for what is there, and stays once it has joined. */
 #define SILENT_MS 1000
 #define PATIENCE_MS 3000
 /* With a rank of horon's, which goes once it has joined, and may have been stopped until then. */
 #define PATIENCE_OF_HORONS_MS 10000
+/* What had connected by the time that it took no more may be a rank that is about to ask whose
+ * server this is: one that is closed unheard gives up, if nobody serves there soon. */
+#define UNHEARD_MS 100
 
-/* What is left to do; each is more than those before. */
-enum end { SERVE, SHUT, DRAIN, STOP };
+/* How far its end is: all ranks have met, and are to leave soon, or it leaves at once. */
+enum end { SERVE, MET, DRAIN, STOP };
 
 struct client {
     int fd;
@@ -49,7 +54,9 @@ struct horon_c10d_server {
     int told_fd;     /* `end` has changed */
     _Atomic int end; /* of enum end */
     bool of_horons;
+    sem_t closed;                /* its listeners have been */
     uint64_t heard_ns, limit_ns; /* a client, last; of DRAIN */
+    uint64_t closed_ns;
     struct horon_listeners listeners;
     const struct horon_log *log;
     struct horon_c10d_table *table;
@@ -96,23 +103,14 @@ static bool send_answers(struct client *client)
     return true;
 }
 
-/* All ranks have said what they have to say before this one had met all: one that lacks something
- * now waits for another job's rank, perhaps for this one, which waits here. */
-static bool is_of_next_job(const struct horon_c10d_server *server, uint64_t misses)
-{
-    return atomic_load(&server->end) == DRAIN && server->of_horons &&
-           horon_c10d_table_misses(server->table) != misses;
-}
-
 static void answer(struct horon_c10d_server *server, struct client *client)
 {
     assert(client->fd >= 0);
-    const uint64_t misses = horon_c10d_table_misses(server->table);
     const horon_status_t status =
         horon_c10d_serve_all(server->table, &client->dialect, &client->heard, &client->answer);
     if (status != HORON_OK)
         refuse(server, client);
-    else if (is_of_next_job(server, misses) || !send_answers(client))
+    else if (!send_answers(client))
         close_client(client);
     else
         client->waits = client->heard.used > 0;
@@ -152,7 +150,8 @@ static bool make_room(struct horon_c10d_server *server)
     return clients && grown;
 }
 
-static void accept_one(struct horon_c10d_server *server, int listener)
+/* @return was there one? */
+static bool accept_one(struct horon_c10d_server *server, int listener)
 {
     const int on = 1;
     struct horon_fds *fds = server->listeners.noted;
@@ -161,15 +160,30 @@ static void accept_one(struct horon_c10d_server *server, int listener)
     if (fd < 0) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
             server->pauses = true;
-        return;
+        return false;
     }
     if (!make_room(server)) {
         horon_fd_close(&fd);
-        return;
+        return true;
     }
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     assert(server->count < server->room);
     server->clients[server->count++] = (struct client){.fd = fd};
+    return true;
+}
+
+/* Takes what has come by then, which the kernel would reset. */
+static void end_listening(struct horon_c10d_server *server)
+{
+    if (server->listeners.count == 0)
+        return;
+    for (int i = 0; i < server->listeners.count; i++)
+        for (int more = QUEUED_MAX; more > 0; more--)
+            if (!accept_one(server, server->listeners.fds[i]))
+                break;
+    horon_listeners_close(&server->listeners, 0);
+    server->closed_ns = horon_clock_ns();
+    sem_post(&server->closed);
 }
 
 static int fill_polls(struct horon_c10d_server *server)
@@ -213,6 +227,21 @@ static void sweep(struct horon_c10d_server *server)
     server->count = kept;
 }
 
+/* Those that have said nothing are no ranks: all of these are known. */
+static int count_ranks(const struct horon_c10d_server *server)
+{
+    int count = 0;
+    for (int i = 0; i < server->count; i++)
+        count += server->clients[i].dialect != HORON_C10D_UNHEARD;
+    return count;
+}
+
+static int ms_until(uint64_t ns)
+{
+    const uint64_t now_ns = horon_clock_ns();
+    return ns <= now_ns ? 0 : 1 + (int)((ns - now_ns) / 1000000);
+}
+
 /* @return milliseconds that it serves yet; -1: nothing ends it, 0: it ends */
 static int time_left(const struct horon_c10d_server *server)
 {
@@ -221,19 +250,22 @@ static int time_left(const struct horon_c10d_server *server)
         return -1;
     if (end == STOP || server->count == 0)
         return 0;
+    if (count_ranks(server) == 0)
+        return ms_until(horon_clock_deadline(server->closed_ns, UNHEARD_MS));
     const uint64_t silent_ns = horon_clock_deadline(server->heard_ns, SILENT_MS);
-    const uint64_t until_ns =
-        !server->of_horons && silent_ns < server->limit_ns ? silent_ns : server->limit_ns;
-    const uint64_t now_ns = horon_clock_ns();
-    return until_ns <= now_ns ? 0 : 1 + (int)((until_ns - now_ns) / 1000000);
+    return ms_until(!server->of_horons && silent_ns < server->limit_ns ? silent_ns
+                                                                       : server->limit_ns);
 }
 
 static void *run(void *arg)
 {
     struct horon_c10d_server *server = arg;
     for (;;) {
-        if (atomic_load(&server->end) >= SHUT)
-            horon_listeners_close(&server->listeners, 0);
+        const int end = atomic_load(&server->end);
+        if (end >= DRAIN || (end == MET && server->of_horons))
+            end_listening(server);
+        else if (end == MET)
+            horon_c10d_table_name(server->table, NULL);
         const int left_ms = time_left(server);
         if (left_ms == 0)
             return NULL;
@@ -278,13 +310,14 @@ static void free_server(struct horon_c10d_server *server)
         close_client(&server->clients[i]);
     horon_listeners_close(&server->listeners, 0);
     horon_fd_close(&server->told_fd);
+    sem_destroy(&server->closed);
     horon_c10d_table_destroy(server->table);
     horon_free(server->clients);
     horon_free(server->polls);
     horon_free(server);
 }
 
-horon_status_t horon_c10d_server_start(const struct horon_addresses *at, int port,
+horon_status_t horon_c10d_server_start(const struct horon_addresses *at, int port, const char *job,
                                        struct horon_fds *fds, const struct horon_log *log,
                                        struct horon_c10d_server **server_out,
                                        struct horon_error *error)
@@ -294,12 +327,16 @@ horon_status_t horon_c10d_server_start(const struct horon_addresses *at, int por
     if (!server)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a TCPStore");
     server->log = log;
+    sem_init(&server->closed, 0, 0);
     server->listeners.noted = fds;
     server->table = horon_c10d_table_create();
     horon_fds_hold(fds);
     server->told_fd = horon_fds_note(fds, eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     horon_status_t status = HORON_OK;
-    if (!server->table || server->told_fd < 0 || !make_room(server))
+    if (server->told_fd < 0)
+        status = horon_error_set_errno(error, HORON_ERR_SYSTEM, errno,
+                                       "no descriptor to serve a TCPStore with");
+    else if (!server->table || !horon_c10d_table_name(server->table, job) || !make_room(server))
         status = horon_error_set(error, HORON_ERR_MEMORY, "no memory for a TCPStore");
     if (status == HORON_OK && horon_listeners_add(at, port, port, 0, &server->listeners) < 0)
         status = horon_error_set_errno(error, HORON_ERR_SYSTEM, errno,
@@ -323,14 +360,14 @@ static void tell(struct horon_c10d_server *server, enum end end)
         ;
 }
 
-void horon_c10d_server_shut(struct horon_c10d_server *server)
+void horon_c10d_server_end_meeting(struct horon_c10d_server *server, bool of_horons)
 {
     if (!server)
         return;
-    for (int i = 0; i < server->listeners.count; i++) /* now: another server may be there next */
-        shutdown(server->listeners.fds[i], SHUT_RDWR);
-    server->of_horons = true; /* read after `end` */
-    tell(server, SHUT);
+    server->of_horons = of_horons; /* read after `end` */
+    tell(server, MET);
+    while (of_horons && sem_wait(&server->closed) < 0) /* another server may be there next */
+        assert(errno == EINTR);
 }
 
 void horon_c10d_server_stop(struct horon_c10d_server *server, bool patient)

@@ -14,20 +14,22 @@ struct horon_c10d_server;
 
 /**
  * Listens at those of @p at that are this machine's, all at @p port, and starts to serve.
+ * @param job  its prefix: ranks of horon's of another one wait until it has met
  * @param fds where sockets are noted, or NULL; as long as the server
  * @return OK | ERR_SYSTEM, the port is taken, or no address is this machine's | ERR_MEMORY
  */
-horon_status_t horon_c10d_server_start(const struct horon_addresses *at, int port,
+horon_status_t horon_c10d_server_start(const struct horon_addresses *at, int port, const char *job,
                                        struct horon_fds *fds, const struct horon_log *log,
                                        struct horon_c10d_server **server_out,
                                        struct horon_error *error);
-/** Takes no more clients: its ranks are all horon's and have come, and its address is another
- * server's. NULL is a no-op. Blocks: no. */
-void horon_c10d_server_shut(struct horon_c10d_server *server);
+/** Its ranks have met. If all are horon's it takes no more clients: its address is the next job's
+ * server's. Else it serves whatever comes: torch's ranks make groups, of which horons may be, too.
+ * NULL is a no-op. Blocks: until it takes no more, a moment. */
+void horon_c10d_server_end_meeting(struct horon_c10d_server *server, bool of_horons);
 /** Ends the thread, and closes all. NULL is a no-op.
- * @param patient serves until its clients have gone; or, if not all are horon's, have asked nothing
- * for a second, but for three at most; if all are, for ten at most. Else it ends at once. Blocks:
- * so long */
+ * @param patient serves until its clients have gone, those that say nothing for a tenth of a second
+ * at most; or, if not all are horon's, have asked nothing for a second, but for three at most; if
+ * all are, for ten at most. Else it ends at once. Blocks: so long */
 void horon_c10d_server_stop(struct horon_c10d_server *server, bool patient);
 
 #endif

@@ -5,31 +5,59 @@
  * rank 0 waits. Reading a key is two questions, as torch's server has no answer for one that is not
  * there. A question whose answer did not come whole leaves the connection of no use. Which dialect
  * the server speaks cannot be asked for: each takes the other's first question for nonsense.
+ *
+ * Jobs of horon's may meet at one address, each with its prefix. A job meets at one server, as
+ * ranks that have met at one may leave before others come to the next: the server that a horon of
+ * rank 0 serves says whose it is, and ranks of other jobs wait until that job has met and the
+ * address is free.
  */
 #include "alloc.h"
 #include "boot/gloo/c10d_server.h"
 #include "boot/gloo/c10d_wire.h"
 #include "boot/gloo/dial.h"
 #include "boot/gloo/store.h"
+#include "clock.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
 #define NONCE UINT32_C(0x6f726f68)
+#define SHOWN_JOB_BYTES 100
 #define SHOWN_BYTES 24 /* of an answer that is none: "HTTP/1.1 400 Bad Request" */
+/* A server that ends closes connections that it has not taken yet, and the next one comes soon;
+ * what closes so many, one after the other, is none. */
+#define CLOSED_MAX 10
+#define CLOSED_MS 3000
+/* Between two tries: another job may meet there for long. */
+#define PAUSE_MS_MIN 20
+#define PAUSE_MS_MAX 500
+/* A rank 0 that could not serve looks so long for what does; the next time twice as long, as it may
+ * be far away. */
+#define DIAL_MS_MIN 50
+#define DIAL_MS_MAX 1600
 
 struct tcp_store {
     struct horon_gloo_store base;
     struct horon_c10d_server *server; /* or NULL */
-    struct horon_fds *fds;
-    int fd;     /* -1: it is of no use any more */
-    bool heard; /* it has answered as a TCPStore does */
-    bool met;   /* this rank has joined, and asks nothing more; others may */
+    int fd;                           /* -1: it is of no use any more */
+    bool heard;                       /* it has answered as a TCPStore does */
+    bool met;                         /* this rank has joined, and asks nothing more; others may */
     enum horon_c10d_dialect dialect;
     char text[HORON_ADDRESS_TEXT_BYTES + 16];
     char subject[HORON_ADDRESS_TEXT_BYTES + 96]; /* for what is told of waiting */
     char silent[128];                            /* likewise, once it is connected */
+};
+
+/* What opening it needs, and nothing after. */
+struct opening {
+    struct tcp_store *store;
+    const struct horon_gloo_store_options *options;
+    int port;
+    struct horon_addresses all;
+    bool may_serve;
+    int dial_ms;            /* of the next try */
+    struct horon_error why; /* it does not serve; no status: it does, or has not tried */
 };
 
 static const char *dialect_text(const struct tcp_store *store)
@@ -44,9 +72,10 @@ static horon_status_t none(struct tcp_store *store, horon_status_t status, const
                            struct horon_error *error)
 {
     assert(!store->heard);
-    return horon_error_set(error, status,
-                           "what listens at %s %s: it is not torch's TCPStore, or not one of %s",
-                           store->text, what, dialect_text(store));
+    return horon_error_set(
+        error, status, "what listens at %s %s: %sit is not torch's TCPStore, or not one of %s",
+        store->text, what, status == HORON_ERR_PEER_LOST ? "rank 0 has ended, or " : "",
+        dialect_text(store));
 }
 
 /* The connection is of no use any more, for that reason. @return it */
@@ -180,7 +209,8 @@ static horon_status_t get(struct horon_gloo_store *base, const char *key,
     if (!bytes) {
         horon_fd_close(&store->fd);
         return horon_error_set(error, HORON_ERR_PROTO,
-                               "the Gloo store %s has a value of %llu bytes under '%s'",
+                               "the Gloo store %s has a value of %llu bytes under '%s': is it "
+                               "torch's TCPStore?",
                                store->text, (unsigned long long)count, key);
     }
     status = receive(store, bytes, (size_t)count, wait, error);
@@ -234,19 +264,8 @@ static void end_meeting(struct horon_gloo_store *base)
     struct tcp_store *store = (struct tcp_store *)base;
     store->met = true;
     horon_fd_close(&store->fd);
-    if (base->of_horons)
-        horon_c10d_server_shut(store->server);
+    horon_c10d_server_end_meeting(store->server, base->of_horons);
 }
-
-static const struct horon_gloo_store_ops ops = {
-    .name = "tcp",
-    .overwrites = true,
-    .set = set,
-    .get = get,
-    .add = add,
-    .end_meeting = end_meeting,
-    .destroy = destroy,
-};
 
 /* What every client says first to a server of torch since 2.3. */
 static horon_status_t greet(struct tcp_store *store, const struct horon_gloo_wait *wait,
@@ -272,54 +291,209 @@ static horon_status_t greet(struct tcp_store *store, const struct horon_gloo_wai
 }
 
 /* Which rank is to serve it is known by its number alone: torch's rank 0 does, and horon's. */
-static void name(struct tcp_store *store, const char *at,
-                 const struct horon_gloo_store_options *options)
+static void name(const struct opening *opening)
 {
-    horon_text_add(store->text, sizeof store->text, "", "tcp://%s", at);
+    struct tcp_store *store = opening->store;
+    store->subject[0] = 0;
     horon_text_add(store->subject, sizeof store->subject, "", "the Gloo store %s, which %s",
                    store->text,
-                   options->rank > 0 ? "rank 0, of torch or of horon, is to serve"
-                   : options->serve  ? "this rank serves"
-                                     : "this rank, 0, cannot serve itself");
-    horon_text_add(store->silent, sizeof store->silent, "",
-                   "it is connected with, and does not answer: is it a TCPStore of %s?",
-                   dialect_text(store));
+                   opening->options->rank > 0 ? "rank 0, of torch or of horon, is to serve"
+                   : opening->may_serve && opening->why.status == HORON_OK
+                       ? "this rank serves"
+                       : "this rank, 0, cannot serve itself");
 }
 
-static horon_status_t dial(struct tcp_store *store, const struct horon_addresses *all,
-                           const struct horon_gloo_store_options *options,
-                           const struct horon_gloo_wait *wait, struct horon_error *error)
+/* @param ms  -1: no limit of its own. @return @p wait, but for so long at most */
+static struct horon_gloo_wait at_most(const struct horon_gloo_wait *wait, int64_t ms)
 {
-    struct horon_error why = {0};
-    const horon_status_t status = horon_gloo_dial(all, store->fds, wait, &store->fd, &why);
+    struct horon_gloo_wait shorter = *wait;
+    const uint64_t until_ns = horon_clock_deadline(horon_clock_ns(), ms);
+    if (ms >= 0 && until_ns < wait->deadline_ns)
+        shorter.deadline_ns = until_ns;
+    return shorter;
+}
+
+static horon_status_t nobody(const struct opening *opening, const char *found,
+                             struct horon_error *error)
+{
+    horon_error_set(
+        error, HORON_ERR_TIMEOUT, "nobody serves %s: is %sthis its MASTER_ADDR:MASTER_PORT? (%s)",
+        opening->store->subject, opening->options->rank > 0 ? "it there, and is " : "", found);
+    return HORON_ERR_TIMEOUT;
+}
+
+/* Serves, if that is this rank's to do and the address is free.
+ * @return OK | ERR_MEMORY */
+static horon_status_t serve(struct opening *opening, struct horon_error *error)
+{
+    const struct horon_gloo_store_options *options = opening->options;
+    struct tcp_store *store = opening->store;
+    horon_status_t status = HORON_OK;
+    if (opening->may_serve && !store->server) {
+        opening->why = (struct horon_error){0};
+        status = horon_c10d_server_start(&opening->all, opening->port, options->prefix,
+                                         options->fds, options->log, &store->server, &opening->why);
+    }
+    name(opening);
+    return status == HORON_ERR_MEMORY ? horon_error_set(error, status, "%s", opening->why.text)
+                                      : HORON_OK;
+}
+
+/* Cut where a character begins. @param text_out [SHOWN_JOB_BYTES + 4] */
+static void show(const uint8_t *bytes, size_t count, char *text_out)
+{
+    size_t shown = count < SHOWN_JOB_BYTES ? count : SHOWN_JOB_BYTES;
+    while (shown > 0 && shown < count && (bytes[shown] & 0xc0) == 0x80)
+        shown--;
+    memcpy(text_out, bytes, shown);
+    snprintf(text_out + shown, sizeof "...", "%s", shown < count ? "..." : "");
+    horon_text_clean(text_out, "");
+}
+
+/* @return OK, this rank's job meets there, as far as is said | AGAIN, another one does, with the
+ * error | as get() */
+static horon_status_t check_job(struct tcp_store *store, const char *own,
+                                const struct horon_gloo_wait *wait, struct horon_error *error)
+{
+    struct horon_gloo_value job;
+    horon_status_t status = get(&store->base, HORON_C10D_JOB_KEY, &job, wait, error);
+    if (status != HORON_OK)
+        return status == HORON_AGAIN ? HORON_OK : status;
+    if (job.count != strlen(own) || (job.count && memcmp(job.bytes, own, job.count) != 0)) {
+        char shown[SHOWN_JOB_BYTES + sizeof "..."];
+        show(job.bytes, job.count, shown);
+        horon_fd_close(&store->fd);
+        horon_error_set(error, HORON_ERR_TIMEOUT,
+                        "the Gloo store %s serves another job, '%s', whose ranks have not all "
+                        "joined: this one, '%s', waits for that (jobs of which one waits for "
+                        "another need an address each)",
+                        store->text, shown, own);
+        status = HORON_AGAIN;
+    }
+    horon_free(job.bytes);
+    return status;
+}
+
+/* Becomes a client of what listens there. @param dial_ms  how long it is looked for; -1: no limit
+ * @return as opening it | TIMEOUT, also if so long is over | ERR_PEER_LOST, it has closed | AGAIN,
+ * another job meets there, with the error */
+static horon_status_t come(const struct opening *opening, const struct horon_gloo_wait *wait,
+                           int dial_ms, struct horon_error *error)
+{
+    const struct horon_gloo_store_options *options = opening->options;
+    struct tcp_store *store = opening->store;
+    struct horon_error found = {0};
+    const struct horon_gloo_wait dialling = at_most(wait, dial_ms);
+    store->heard = false;
+    horon_status_t status =
+        horon_gloo_dial(&opening->all, options->fds, &dialling, &store->fd, &found);
     if (status == HORON_ERR_TIMEOUT)
-        return horon_error_set(
-            error, status, "nobody serves %s: is %sthis its MASTER_ADDR:MASTER_PORT? (%s)",
-            store->subject, options->rank > 0 ? "it there, and is " : "", why.text);
+        return nobody(opening, found.text, error);
     if (status != HORON_OK && error)
-        *error = why;
-    return status;
+        *error = found;
+    if (status == HORON_OK && store->dialect == HORON_C10D_SINCE_2_3)
+        status = greet(store, wait, error);
+    if (status == HORON_OK)
+        status = add_to(store, "", HORON_C10D_INIT_KEY, 1, wait, error);
+    return status == HORON_OK ? check_job(store, options->prefix, wait, error) : status;
 }
 
-static horon_status_t begin(struct tcp_store *store, const char *host, int port,
-                            const struct horon_gloo_store_options *options,
-                            struct horon_error *error)
+/* What the tries before have met. */
+struct tries {
+    int closed; /* servers that have closed, in turn; what the last one left: */
+    struct horon_error closed_error;
+    bool busy; /* another job's server was there, last: it may go at any time */
+    struct horon_error busy_error;
+};
+
+/* It is as it was when it was last told, or the server has gone since: then that is told, too. */
+static horon_status_t still_busy(const struct tries *tries, struct horon_error *error)
 {
-    const struct horon_gloo_wait wait =
-        horon_gloo_wait_told(&options->wait, store->subject, "the name of its host is looked up");
-    struct horon_addresses all;
-    horon_status_t status = horon_gloo_resolve(host, port, &wait, &all, error);
-    if (status == HORON_OK && options->serve && options->rank == 0)
-        status =
-            horon_c10d_server_start(&all, port, options->fds, options->log, &store->server, error);
-    if (status == HORON_OK)
-        status = dial(store, &all, options, &wait, error);
-    if (status == HORON_OK && store->dialect == HORON_C10D_SINCE_2_3)
-        status = greet(store, &wait, error);
-    if (status == HORON_OK)
-        status = add_to(store, "", HORON_C10D_INIT_KEY, 1, &wait, error);
-    return status;
+    const struct horon_error last = *error;
+    *error = tries->busy_error;
+    if (strcmp(last.text, error->text) != 0)
+        horon_text_add(error->text, sizeof error->text, "; ", "then: %s", last.text);
+    return HORON_ERR_TIMEOUT;
 }
+
+/* One try, which may last. @return OK | AGAIN, there is another one | as opening it */
+static horon_status_t try_server(struct opening *opening, const struct horon_gloo_wait *wait,
+                                 struct tries *tries, struct horon_error *error)
+{
+    struct tcp_store *store = opening->store;
+    horon_status_t status = serve(opening, error);
+    if (status != HORON_OK)
+        return status;
+    const bool waits = opening->may_serve && !store->server;
+    const int dial_ms = waits ? opening->dial_ms : tries->closed > 0 ? CLOSED_MS : -1;
+    status = come(opening, wait, dial_ms, error);
+    const bool over = horon_clock_ns() >= wait->deadline_ns;
+    if (status == HORON_ERR_TIMEOUT && !store->heard && !over && dial_ms > 0) {
+        if (!waits) { /* nobody came after what has closed: it was a rank 0 that ended */
+            *error = tries->closed_error;
+            return HORON_ERR_PEER_LOST;
+        }
+        opening->dial_ms = opening->dial_ms < DIAL_MS_MAX ? 2 * opening->dial_ms : opening->dial_ms;
+        tries->closed = 0;
+        return HORON_AGAIN; /* perhaps this rank can serve now */
+    }
+    opening->dial_ms = DIAL_MS_MIN;
+    if (status == HORON_AGAIN) {
+        *tries = (struct tries){.busy = true, .busy_error = *error};
+    } else if (status == HORON_ERR_PEER_LOST && !tries->busy) {
+        tries->closed++;
+        tries->closed_error = *error;
+    }
+    const bool again = status == HORON_ERR_PEER_LOST && tries->closed < CLOSED_MAX;
+    return again ? HORON_AGAIN : status;
+}
+
+/* A rank 0 that cannot serve tries again, as what has the address may go. */
+static horon_status_t meet_server(struct opening *opening, const struct horon_gloo_wait *wait,
+                                  struct horon_error *error)
+{
+    struct tries tries = {0};
+    struct horon_error unheard = {0};
+    char told_before[HORON_ERROR_TEXT_BYTES] = "";
+    int pause_ms = PAUSE_MS_MIN;
+    error = error ? error : &unheard;
+    horon_status_t status = try_server(opening, wait, &tries, error);
+    while (status == HORON_AGAIN) {
+        if (strcmp(told_before, error->text) !=
+            0) /* jobs come and go there: this one may be next */
+            pause_ms = PAUSE_MS_MIN;
+        snprintf(told_before, sizeof told_before, "%s", error->text);
+        const struct horon_gloo_wait told =
+            horon_gloo_wait_told(wait, opening->store->subject, error->text);
+        status = horon_gloo_wait_for(&told, NULL, 0, pause_ms, error);
+        pause_ms = pause_ms < PAUSE_MS_MAX ? 2 * pause_ms : pause_ms;
+        if (status == HORON_AGAIN)
+            status = try_server(opening, wait, &tries, error);
+        else if (status == HORON_ERR_TIMEOUT) /* the last try has said for what */
+            status = error->status;
+    }
+    const bool late = status == HORON_ERR_TIMEOUT || status == HORON_ERR_PEER_LOST;
+    return late && tries.busy ? still_busy(&tries, error) : status;
+}
+
+static horon_status_t begin(struct opening *opening, const char *host, struct horon_error *error)
+{
+    const struct horon_gloo_wait wait = horon_gloo_wait_told(
+        &opening->options->wait, opening->store->subject, "the name of its host is looked up");
+    const horon_status_t status =
+        horon_gloo_resolve(host, opening->port, &wait, &opening->all, error);
+    return status == HORON_OK ? meet_server(opening, &wait, error) : status;
+}
+
+static const struct horon_gloo_store_ops ops = {
+    .name = "tcp",
+    .overwrites = true,
+    .set = set,
+    .get = get,
+    .add = add,
+    .end_meeting = end_meeting,
+    .destroy = destroy,
+};
 
 horon_status_t horon_gloo_c10d_tcp_store_open(const char *at,
                                               const struct horon_gloo_store_options *options,
@@ -327,25 +501,34 @@ horon_status_t horon_gloo_c10d_tcp_store_open(const char *at,
                                               struct horon_error *error)
 {
     char host[HORON_ADDRESS_TEXT_BYTES];
-    int port = 0;
-    if (!horon_address_cut(at, strlen(at), host, &port))
+    struct opening opening = {.options = options,
+                              .may_serve = options->serve && options->rank == 0,
+                              .dial_ms = DIAL_MS_MIN};
+    if (!horon_address_cut(at, strlen(at), host, &opening.port))
         return horon_error_set(error, HORON_ERR_CONFIG, "the Gloo store tcp://%s is no HOST:PORT",
                                at);
     struct tcp_store *store = horon_zalloc(1, sizeof *store);
     if (!store)
         return horon_error_set(error, HORON_ERR_MEMORY, "no memory for a Gloo store");
+    opening.store = store;
     store->base.ops = &ops;
-    store->fds = options->fds;
     store->fd = -1;
     store->dialect = options->until_torch_2_0 ? HORON_C10D_UNTIL_2_0 : HORON_C10D_SINCE_2_3;
-    name(store, at, options);
-    const horon_status_t status = begin(store, host, port, options, error);
+    horon_text_add(store->text, sizeof store->text, "", "tcp://%s", at);
+    horon_text_add(store->silent, sizeof store->silent, "",
+                   "it is connected with, and does not answer: is it a TCPStore of %s?",
+                   dialect_text(store));
+    name(&opening);
+    const horon_status_t status = begin(&opening, host, error);
     if (status == HORON_OK) {
         assert(store->fd >= 0);
         assert(store->heard);
         *store_out = &store->base;
-    } else {
-        destroy(&store->base);
+        return HORON_OK;
     }
+    const struct horon_error *why = &opening.why;
+    if (error && why->status != HORON_OK && why->status != HORON_ERR_MEMORY)
+        horon_text_add(error->text, sizeof error->text, "; ", "%s", why->text);
+    destroy(&store->base);
     return status;
 }

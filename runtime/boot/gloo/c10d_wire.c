@@ -24,7 +24,7 @@ struct entry {
 
 struct horon_c10d_table {
     struct entry *buckets[BUCKETS];
-    uint64_t count, changes, misses;
+    uint64_t count, changes;
     size_t bytes;
 };
 
@@ -181,11 +181,6 @@ uint64_t horon_c10d_table_changes(const struct horon_c10d_table *table)
     return table->changes;
 }
 
-uint64_t horon_c10d_table_misses(const struct horon_c10d_table *table)
-{
-    return table->misses;
-}
-
 /* @return where the entry of @p key stands, or NULL stands at the end. FNV-1a chooses the bucket */
 static struct entry **find(struct horon_c10d_table *table, struct horon_c10d_view key)
 {
@@ -239,6 +234,16 @@ static bool put(struct horon_c10d_table *table, struct horon_c10d_view key,
     table->bytes += bytes;
     table->count++;
     table->changes++;
+    return true;
+}
+
+bool horon_c10d_table_name(struct horon_c10d_table *table, const char *job)
+{
+    static const char text[] = "/" HORON_C10D_JOB_KEY; /* as clients write keys */
+    const struct horon_c10d_view key = {(const uint8_t *)text, sizeof text - 1}, none = {NULL, 0};
+    if (job)
+        return put(table, key, (struct horon_c10d_view){(const uint8_t *)job, strlen(job)}, none);
+    drop(table, find(table, key));
     return true;
 }
 
@@ -331,7 +336,6 @@ horon_status_t horon_c10d_serve(struct horon_c10d_table *table,
         break;
     case HORON_C10D_CHECK:
         there = all_there(table, request);
-        table->misses += !there;
         ok = answer_number(answer, there ? HORON_C10D_READY : HORON_C10D_NOT_READY, 1);
         break;
     case HORON_C10D_WAIT:

@@ -14,7 +14,10 @@
 #include <stdint.h>
 
 #define HORON_C10D_MAGIC UINT32_C(0x3C85F7CE)
-#define HORON_C10D_INIT_KEY "init/"                  /* counts the ranks; torch's rank 0 waits */
+#define HORON_C10D_INIT_KEY "init/" /* counts the ranks; torch's rank 0 waits */
+/** Of a horon's server, until its ranks have met: the prefix of their job. Ranks of torch's do not
+ * look for it. */
+#define HORON_C10D_JOB_KEY "horon.job"
 #define HORON_C10D_KEY_BYTES_MAX ((size_t)8192)      /* torch's own */
 #define HORON_C10D_VALUE_BYTES_MAX ((size_t)8 << 20) /* torch's own */
 #define HORON_C10D_KEYS_MAX ((uint64_t)131072)       /* of one request; torch's own */
@@ -98,8 +101,8 @@ struct horon_c10d_table *horon_c10d_table_create(void);
 void horon_c10d_table_destroy(struct horon_c10d_table *table);
 /** Grows with whatever changes a key: then those that wait may look again. */
 uint64_t horon_c10d_table_changes(const struct horon_c10d_table *table);
-/** How often a client asked whether keys are there that are not. */
-uint64_t horon_c10d_table_misses(const struct horon_c10d_table *table);
+/** Says under HORON_C10D_JOB_KEY whose server it is; NULL: everybody's. @return false: no memory */
+bool horon_c10d_table_name(struct horon_c10d_table *table, const char *job);
 
 /**
  * Does what a client asks.

@@ -48,13 +48,6 @@ static horon_status_t connect_all(struct horon_boot *boot, const struct horon_id
     horon_gloo_watch_begin(&watch, caller->slow_ns, log);
     assert(!boot->gloo_store);
     horon_status_t status = horon_gloo_store_open(&options, &boot->gloo_store, error);
-    if (status == HORON_ERR_SYSTEM && options.serve) { /* torchrun serves it, say */
-        const struct horon_error why = *error;
-        options.serve = false;
-        status = horon_gloo_store_open(&options, &boot->gloo_store, error);
-        if (status != HORON_OK && status != HORON_ERR_SYSTEM) /* in vain as well */
-            horon_text_add(error->text, sizeof error->text, "; ", "%s", why.text);
-    }
     if (status != HORON_OK)
         return status;
     const struct horon_gloo_mesh_options mesh = {.store = boot->gloo_store,

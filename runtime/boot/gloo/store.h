@@ -91,8 +91,9 @@ struct horon_gloo_store_options {
     const char *url;
     const char *prefix; /* as of horon_gloo_store_nest() */
     int rank, size;
-    bool until_torch_2_0;  /* tcp://: that is what may serve it, else torch since 2.3 */
-    bool serve;            /* tcp://, rank 0: serves it too, with a thread, until it is destroyed */
+    bool until_torch_2_0; /* tcp://: that is what may serve it, else torch since 2.3 */
+    bool serve;           /* tcp://, rank 0: serves it too, with a thread, until it is destroyed, if
+                             nothing serves there */
     struct horon_fds *fds; /* where sockets are noted, or NULL */
     const struct horon_log *log;
     struct horon_gloo_wait wait; /* of the call, which waits for a server that is not there yet */
@@ -100,9 +101,9 @@ struct horon_gloo_store_options {
 
 /**
  * Opens the store that the url says.
- * @return OK | ERR_CONFIG, the url is none of those, or is refused | ERR_TIMEOUT, no server |
- * ERR_CANCELLED | ERR_SYSTEM, no such directory, or the address cannot be served | ERR_PROTO |
- * ERR_MEMORY
+ * @return OK | ERR_CONFIG, the url is none of those, or is refused, or the prefix is too long |
+ * ERR_TIMEOUT, no server, or another job's | ERR_PEER_LOST, it has closed | ERR_CANCELLED |
+ * ERR_SYSTEM, no such directory | ERR_PROTO | ERR_MEMORY
  */
 horon_status_t horon_gloo_store_open(const struct horon_gloo_store_options *options,
                                      struct horon_gloo_store **store_out,
