@@ -2,7 +2,8 @@
 /*
  * A rank among Gloo's that exits since another one is gone does not wait for the end of that one's
  * process, of which it would hear nothing. And that one is gone as it leaves, though it keeps a
- * request. Ranks are threads: the other one's process goes on.
+ * request. A rank that left may join the next job before others have left. Ranks are threads: the
+ * other one's process goes on.
  */
 #undef NDEBUG
 #include <setjmp.h>
@@ -13,10 +14,12 @@
 #include <cmocka.h>
 
 #include "context_state.h"
+#include "free_port.h"
 
 #include <assert.h>
 #include <horon/horon.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 static const char *const settings[] = {"GLOO_STORE=hash:leaving", NULL};
@@ -107,11 +110,55 @@ static void test_gloo_leaving_waits_for_no_process(void **state)
     horon_context_destroy(ctx);
 }
 
+enum { NEXT_RANKS = 4, NEXT_JOBS = 10 };
+
+struct next {
+    int rank;
+    const char *store;
+};
+
+/* Joins jobs one after another, and leaves each at once. */
+static void *join_often(void *arg)
+{
+    const struct next *next = arg;
+    for (int i = 0; i < NEXT_JOBS; i++) {
+        char why[HORON_ERROR_TEXT_BYTES], prefix[32];
+        horon_context_t *ctx = NULL;
+        horon_options_t options = HORON_OPTIONS_INIT;
+        const char *const of_job[] = {next->store, prefix, NULL};
+        snprintf(prefix, sizeof prefix, "GLOO_PREFIX=job%d", i);
+        options.rank = next->rank;
+        options.size = NEXT_RANKS;
+        options.settings = of_job;
+        if (horon_context_create(&options, &ctx, why, sizeof why) != HORON_OK)
+            fail_msg("rank %d, job %d: %s", next->rank, i, why);
+        horon_context_destroy(ctx);
+    }
+    return NULL;
+}
+
+/* Nothing tells a rank that the others have joined the job that it leaves. */
+static void test_gloo_jobs_follow_each_other_at_one_address(void **state)
+{
+    char store[64];
+    pthread_t threads[NEXT_RANKS];
+    struct next nexts[NEXT_RANKS];
+    (void)state;
+    snprintf(store, sizeof store, "GLOO_STORE=tcp://127.0.0.1:%d", free_port());
+    for (int i = 0; i < NEXT_RANKS; i++) {
+        nexts[i] = (struct next){.rank = i, .store = store};
+        assert_int_equal(pthread_create(&threads[i], NULL, join_often, &nexts[i]), 0);
+    }
+    for (int i = 0; i < NEXT_RANKS; i++)
+        pthread_join(threads[i], NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gloo_leaving_ends_connections_though_a_request_is_kept),
         cmocka_unit_test(test_gloo_leaving_waits_for_no_process),
+        cmocka_unit_test(test_gloo_jobs_follow_each_other_at_one_address),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
