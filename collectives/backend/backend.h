@@ -43,14 +43,14 @@ struct horon_backend_context {
     pthread_t thread;
     bool is_mixed;  /* some of the job's ranks are none of horon's; the holder of the token's */
     char told[256]; /* why it was not used, as the log has it last; the holder of the token's */
+    uint32_t passed_over; /* verbs, a bit each, that the log says it does not carry; likewise */
 };
 
 /** What a backend makes for a lane; its own struct begins with it. */
 struct horon_backend_channel {
     const struct horon_backend *backend;
     /* [size][horon_verb_ahead_words()] by rank, of the operation that begins: what ranks tell ahead
-     * of it they have told already, as they had to tell each other something; valid in begin().
-     * NULL: they have not. The same on all ranks. */
+     * of it, if they have told it already; else NULL. Valid in begin(); on all ranks the same. */
     const uint64_t *rows;
     bool unsettled; /* at destroy(): other ranks may be at operations that this one is not */
 };
@@ -88,13 +88,12 @@ struct horon_backend {
     /** Its channels are gone: gives back what another context of the process or another rank may
      * wait for. Its memory stays while requests of the job are kept, perhaps as long as the process
      * does. Never waits for another rank. NULL: it has nothing like that.
-     * @param in_peace  the job has not failed here: no rank is missed */
+     * @param in_peace  the job has not failed here, and no other rank says that its one gave_up */
     void (*leave)(struct horon_backend_context *context, bool in_peace);
     /** Behind leave(). NULL is a no-op. */
     void (*close)(struct horon_backend_context *context);
     /** Of a rank that leaves, with nothing in flight: writes and reads what goes without waiting.
-     * NULL: always 0.
-     * @return bytes sent that the systems of other ranks do not have: close() may lose them */
+     * @return bytes sent that other ranks' systems do not have: close() may lose them. NULL: 0 */
     size_t (*undelivered)(struct horon_backend_context *context);
     /** Finds ranks whose system answers no more: advance() says so. To be asked as the check of
      * horon_link_ops, while something is in flight. NULL: it has no links of its own. */

@@ -121,6 +121,21 @@ void horon_backends_unused(const struct horon_backends *backends, const struct h
     HORON_LOG_AT(log, backends->level, "backend %s is not used: %s%s", backend->name, what, why);
 }
 
+void horon_backends_passed_over(const struct horon_backends *backends, const struct horon_log *log,
+                                const struct horon_backend *backend,
+                                const struct horon_signature *agreed,
+                                const struct horon_backend *by, const char *why)
+{
+    struct horon_backend_context *context = context_of(backends, backend);
+    static_assert(HORON_VERB_COUNT <= 32, "a bit each");
+    if (!context || context->passed_over >> agreed->verb & 1)
+        return;
+    context->passed_over |= 1u << agreed->verb;
+    HORON_LOG_AT(log, backends->level, "backend %s does not carry %s of %s%s: %s does",
+                 backend->name, horon_verb_of(agreed)->name,
+                 horon_dtype_name((horon_dtype_t)agreed->dtype), why, by ? by->name : "none");
+}
+
 /* ---- beginning ------------------------------------------------------------------------------- */
 
 horon_status_t horon_backends_prepare(const struct horon_backend *const *tables, size_t count,

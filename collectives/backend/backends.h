@@ -66,6 +66,12 @@ void horon_backends_check(const struct horon_backends *backends);
  * context say alike in turn is one line. Owner only. */
 void horon_backends_unused(const struct horon_backends *backends, const struct horon_log *log,
                            const struct horon_backend *backend, const char *what, const char *why);
+/** Logs that one does not carry an operation of a verb, and which does: one line of a context for
+ * each of both. @param by  NULL: none @param why  behind it, or "". Owner only. */
+void horon_backends_passed_over(const struct horon_backends *backends, const struct horon_log *log,
+                                const struct horon_backend *backend,
+                                const struct horon_signature *agreed,
+                                const struct horon_backend *by, const char *why);
 /** Is the calling thread one that a backend needs to move its operations? Thread: any. */
 bool horon_backends_need_thread(const struct horon_backends *backends);
 /** Are some of the job's ranks none of horon's? Owner only. */
@@ -91,6 +97,10 @@ struct horon_backend_terms {
     bool in_order;      /* the lane is that of operations in order */
 };
 
+/** Does the setting keep an operation from a backend, which may have it? */
+bool horon_backend_is_kept_from(const struct horon_backend_terms *terms,
+                                const struct horon_backend *backend,
+                                const struct horon_signature *agreed);
 /** Which backend carries an operation: the most preferred of those that have the verb or, in host
  * memory, the one of which it can be composed. Pure. @param bytes as in `preference` */
 struct horon_backend_choice horon_backend_choose(const struct horon_backend_terms *terms,

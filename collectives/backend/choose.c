@@ -13,11 +13,18 @@ bool horon_backend_fits_host(const struct horon_signature *agreed)
             horon_reduce_supported((horon_dtype_t)agreed->dtype, (horon_redop_t)agreed->redop));
 }
 
+bool horon_backend_is_kept_from(const struct horon_backend_terms *terms,
+                                const struct horon_backend *backend,
+                                const struct horon_signature *agreed)
+{
+    return terms->deterministic && horon_verb_reduces(horon_verb_of(agreed)) &&
+           !(backend->caps & HORON_BACKEND_KEEPS_TREE);
+}
+
 static bool may_take(const struct horon_backend_terms *terms, const struct horon_backend *backend,
                      const struct horon_signature *agreed)
 {
-    const bool reduces = horon_verb_reduces(horon_verb_of(agreed));
-    if (terms->deterministic && reduces && !(backend->caps & HORON_BACKEND_KEEPS_TREE))
+    if (horon_backend_is_kept_from(terms, backend, agreed))
         return false;
     return terms->in_order || !(backend->caps & HORON_BACKEND_IN_ORDER_ONLY);
 }

@@ -75,19 +75,21 @@ void horon_route_deinit(struct horon_route *route)
 
 /* ---- before an operation begins -------------------------------------------------------------- */
 
-/* One line for each backend and verb. */
-static void log_passed_over(struct horon_route *route, const struct horon_signature *agreed,
+static void log_passed_over(const struct horon_route *route, const struct horon_signature *agreed,
                             const struct horon_backend_choice *choice)
 {
-    const int by = choice->backend;
-    const char *dtype = horon_dtype_name((horon_dtype_t)agreed->dtype);
-    for (size_t i = 0; i < route->terms.count; i++)
-        if ((choice->passed_over & ~route->told[agreed->verb]) >> i & 1)
-            HORON_LOG_AT(route->options.log, route->options.backends->level,
-                         "backend %s does not carry %s of %s: %s does",
-                         horon_route_backend_at(route, i)->name, horon_verb_of(agreed)->name, dtype,
-                         by < 0 ? "none" : horon_route_backend_at(route, (size_t)by)->name);
-    route->told[agreed->verb] |= choice->passed_over;
+    const struct horon_backend *by = NULL;
+    if (choice->backend >= 0)
+        by = horon_route_backend_at(route, (size_t)choice->backend);
+    for (size_t i = 0; i < route->terms.count; i++) {
+        const struct horon_backend *backend = horon_route_backend_at(route, i);
+        const char *why = "";
+        if (horon_backend_is_kept_from(&route->terms, backend, agreed))
+            why = " with HORON_DETERMINISTIC=1";
+        if (choice->passed_over >> i & 1)
+            horon_backends_passed_over(route->options.backends, route->options.log, backend, agreed,
+                                       by, why);
+    }
 }
 
 HORON_SELDOM static void choose(struct horon_route *route, const struct horon_signature *agreed,

@@ -71,11 +71,10 @@ struct horon_route {
     struct horon_route_memo memos[HORON_VERB_COUNT]; /* by verb */
     const struct horon_backend_choice *choice;       /* the last one, if there was one */
     struct horon_composed composed;
-    bool composing;                  /* `composed` is in flight, and nothing else */
-    bool gathers_rows;               /* of what is composed */
-    bool knows_rows;                 /* the words are those of the next one, from all ranks */
-    uint32_t told[HORON_VERB_COUNT]; /* backends whose lack of the verb was told */
-    horon_status_t refused;          /* why the operation that was begun last cannot be */
+    bool composing;         /* `composed` is in flight, and nothing else */
+    bool gathers_rows;      /* of what is composed */
+    bool knows_rows;        /* the words are those of the next one, from all ranks */
+    horon_status_t refused; /* why the operation that was begun last cannot be */
     char why[256];
 };
 

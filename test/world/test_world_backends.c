@@ -164,8 +164,8 @@ static void test_world_backends_without_the_tree_get_no_sums_if_deterministic(vo
     start(bed, "DETERMINISTIC=1");
     expect_right(bed, SUM_OF_THREE);
     assert_int_equal(bed->fake.lanes[0].done + bed->fake.lanes[1].done, OPS / 4 * (2 + RANKS));
-    assert_non_null(
-        strstr(bed->lines, "backend fake does not carry allreduce of float32: native does"));
+    assert_non_null(strstr(bed->lines, "backend fake does not carry allreduce of float32 with "
+                                       "HORON_DETERMINISTIC=1: native does"));
 }
 
 static void test_world_backends_that_are_not_usable_are_done_without(void **state)

@@ -37,6 +37,27 @@ static void test_route_tells_once_of_each_fall_to_the_next(void **state)
         strstr(bed->lines[0], "backend first does not carry allreduce of float32: second does"));
 }
 
+/* Of all lanes and process sets of the context, each of which has routes of its own. */
+static void test_route_tells_of_a_fall_once_for_all_routes(void **state)
+{
+    struct bed *bed = *state;
+    bed->fakes[0].base.caps &= ~HORON_BACKEND_KEEPS_TREE;
+    bed->options.deterministic = true;
+    join(bed);
+    sum(bed, 1);
+    for (int rank = 0; rank < SIZE; rank++) {
+        horon_route_deinit(&bed->routes[rank]);
+        bed->options.channel.channel = 1;
+        bed->options.backends = &bed->opened[rank];
+        assert_int_equal(
+            horon_route_init(&bed->routes[rank], &bed->options, &bed->teams[rank], NULL), HORON_OK);
+    }
+    sum(bed, 1);
+    assert_int_equal(bed->line_count, SIZE);
+    assert_non_null(strstr(bed->lines[0], "backend first does not carry allreduce of float32 with "
+                                          "HORON_DETERMINISTIC=1: second does"));
+}
+
 /* The memory of a run of operations changes: each goes to the backend that carries its kind. */
 static void test_route_gives_each_kind_of_memory_to_a_backend_that_has_it(void **state)
 {
@@ -451,6 +472,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_route_gives_operations_to_the_first_that_has_them),
         TEST(test_route_tells_once_of_each_fall_to_the_next),
+        TEST(test_route_tells_of_a_fall_once_for_all_routes),
         TEST(test_route_gives_each_kind_of_memory_to_a_backend_that_has_it),
         TEST(test_route_chooses_anew_for_another_type_or_memory),
         TEST(test_route_names_what_nobody_carries),
