@@ -44,6 +44,7 @@ struct horon_backend_context {
     bool is_mixed;  /* some of the job's ranks are none of horon's; the holder of the token's */
     char told[256]; /* why it was not used, as the log has it last; the holder of the token's */
     uint32_t passed_over; /* verbs, a bit each, that the log says it does not carry; likewise */
+    bool gave_up; /* what its library still has: others' may wait at its end for this one's */
 };
 
 /** What a backend makes for a lane; its own struct begins with it. */

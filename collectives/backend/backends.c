@@ -121,6 +121,14 @@ void horon_backends_unused(const struct horon_backends *backends, const struct h
     HORON_LOG_AT(log, backends->level, "backend %s is not used: %s%s", backend->name, what, why);
 }
 
+bool horon_backends_gave_up(const struct horon_backends *backends)
+{
+    bool did = false;
+    for (size_t i = 0; i < backends->count && !did; i++)
+        did = backends->contexts[i] && backends->contexts[i]->gave_up;
+    return did;
+}
+
 void horon_backends_passed_over(const struct horon_backends *backends, const struct horon_log *log,
                                 const struct horon_backend *backend,
                                 const struct horon_signature *agreed,

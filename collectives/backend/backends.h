@@ -60,6 +60,8 @@ void horon_backends_leave(struct horon_backends *backends, bool in_peace);
 void horon_backends_close(struct horon_backends *backends, bool in_peace);
 /** The sum of what they have undelivered, as in the table. */
 size_t horon_backends_undelivered(const struct horon_backends *backends);
+/** Has any of them on this rank? Owner only. */
+bool horon_backends_gave_up(const struct horon_backends *backends);
 /** Has each check its ranks, as in the table. */
 void horon_backends_check(const struct horon_backends *backends);
 /** Logs that one is not used, and why: @p what goes before it. What the lanes and process sets of a

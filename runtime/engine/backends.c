@@ -5,7 +5,9 @@
  */
 #include "engine/backends.h"
 
+#include "codec.h"
 #include "engine/backend_names.h"
+#include "engine/messages.h"
 
 /* What there is to choose from, and the order that is wanted of it. */
 struct offer {
@@ -80,4 +82,18 @@ horon_status_t horon_engine_open_backends(struct horon_engine *engine, struct ho
                                    NULL, options->log, error);
     return horon_backends_open(&engine->backends, offer.tables, offer.count, &settings,
                                options->log, error);
+}
+
+void horon_engine_say_gave_up(struct horon_engine *engine)
+{
+    uint8_t bytes[16];
+    struct horon_engine_team *job = engine->job;
+    if (engine->said_gave_up || !horon_backends_gave_up(&engine->backends))
+        return;
+    engine->said_gave_up = true;
+    struct horon_writer out =
+        horon_team_begin_message(job->id, bytes, sizeof bytes, HORON_CONTROL_GAVE_UP);
+    for (int rank = 0; rank < engine->options.topology->size; rank++)
+        if (rank != engine->options.topology->rank)
+            horon_team_send_control(job, rank, &out);
 }

@@ -17,6 +17,10 @@ horon_status_t horon_engine_order_backends(const struct horon_config *config,
                                            struct horon_backends *backends,
                                            struct horon_error *error);
 
+/** Says, once, if one of them has given up what its library still has: to every rank with a link,
+ * which is one of each other host at least. */
+void horon_engine_say_gave_up(struct horon_engine *engine);
+
 /** Opens those that the engine's options name. @return as horon_backends_open() */
 horon_status_t horon_engine_open_backends(struct horon_engine *engine, struct horon_error *error);
 

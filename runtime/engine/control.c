@@ -386,6 +386,9 @@ static horon_status_t on_message(struct horon_engine_team *team, enum horon_cont
         return horon_team_on_refusal(team, peer, in);
     case HORON_CONTROL_STOPPED:
         return on_stopped(team, peer, in);
+    case HORON_CONTROL_GAVE_UP:
+        team->engine->heard_gave_up = true;
+        return horon_reader_finished(in) ? HORON_OK : HORON_ERR_PROTO;
     }
     return HORON_ERR_PROTO;
 }
@@ -481,7 +484,7 @@ horon_status_t horon_engine_on_control(void *arg, int peer, const void *bytes, s
     engine->heard = true;
     horon_engine_add_message_event(engine, HORON_EVENT_HEARD, peer, kind, byte_count);
     if (!in.ok || id >= HORON_TEAMS_END || kind < HORON_CONTROL_COORDINATOR ||
-        kind > HORON_CONTROL_STOPPED)
+        kind > HORON_CONTROL_GAVE_UP)
         return horon_error_set(error, HORON_ERR_PROTO,
                                "%s sent a control message that makes no sense",
                                engine->membership->rank_names[peer]);

@@ -70,7 +70,8 @@ void horon_engine_close(struct horon_engine *engine)
     horon_engine_free_early(engine);
     horon_free(engine->message);
     engine->message = NULL;
-    horon_backends_leave(&engine->backends, is_in_peace(engine->job)); /* requests keep memory */
+    const bool in_peace = is_in_peace(engine->job) && !engine->heard_gave_up;
+    horon_backends_leave(&engine->backends, in_peace); /* requests keep memory */
 }
 
 void horon_engine_destroy(struct horon_engine *engine)
@@ -534,6 +535,7 @@ void horon_engine_leave(struct horon_engine *engine)
     if (engine->said_goodbye)
         return;
     engine->said_goodbye = true;
+    horon_engine_say_gave_up(engine);
     /* the job last: its goodbye is the end of a link */
     for (struct horon_engine_team *team = engine->job->next; team; team = team->next)
         horon_team_leave(team, true);

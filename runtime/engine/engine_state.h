@@ -17,7 +17,8 @@ enum horon_control_kind {
     HORON_CONTROL_LINKED = 5,      /* the sender has this link, which was made after joining */
     HORON_CONTROL_MESSAGE = 6,     /* what comes next for this team's messages: see messages.c */
     HORON_CONTROL_REFUSAL = 7,     /* a message that its receiver describes otherwise */
-    HORON_CONTROL_STOPPED = 8 /* the sender stays, but the team ended there; u32: member to blame */
+    HORON_CONTROL_STOPPED = 8, /* the sender stays, but the team ended there; u32: whose fault */
+    HORON_CONTROL_GAVE_UP = 9  /* of a backend of the sender's: horon_backend_context */
 };
 
 /** Control messages of teams that do not exist here yet: another member is ahead. It may have as
@@ -54,6 +55,7 @@ struct horon_engine {
     _Atomic uint32_t in_flight;           /* in all teams; only the owner stores it */
     uint64_t ends, ends_seen, ends_seen_ns; /* of requests, so far; at the last look for stalls */
     bool leaving, said_goodbye, saw_end, heard; /* an end on this host; for heard see express.c */
+    bool said_gave_up, heard_gave_up;           /* HORON_CONTROL_GAVE_UP */
     uint8_t *message; /* [HORON_CONTROL_BYTES_MAX] to put the kind before a coordinator's message */
 };
 
@@ -83,8 +85,7 @@ horon_status_t horon_engine_take_early(struct horon_engine *engine, uint32_t id,
 /** @return was there anything to send? */
 bool horon_team_send_coordinator(struct horon_engine_team *team);
 void horon_team_flood_abort(struct horon_engine_team *team);
-/** There is a link to a rank of the job that had none: if the team has failed, it hears why before
- * anything else of this rank. */
+/** A link to a rank of the job is new: if the team has failed, that hears why before all else. */
 void horon_team_on_new_link(struct horon_engine_team *team, int job_rank);
 /** Says to every member with a link, and on the host, that this rank leaves the team, and the job
  * or not, having done @p own. */
@@ -182,8 +183,7 @@ void horon_engine_add_message_event(struct horon_engine *engine, enum horon_even
 void horon_engine_trace(struct horon_engine *engine);
 
 /* finish.c */
-/** Ends a request: unlinks it, sets how it ended, wakes, calls back, drops the engine's reference.
- * @param failure NULL: it ended well */
+/** Ends a request: unlinks it, wakes, calls back, drops a reference. @param failure  NULL: well */
 void horon_engine_end(struct horon_engine *engine, struct horon_request *request,
                       const struct horon_error *failure);
 /** Likewise several, which ended well. */

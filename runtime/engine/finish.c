@@ -5,6 +5,7 @@
  * release it, start it again or free its buffers, so nothing of it is touched afterwards; the
  * engine's own reference keeps the memory until the callback has returned.
  */
+#include "engine/backends.h"
 #include "engine/making.h"
 #include "engine/messages.h"
 
@@ -246,6 +247,7 @@ void horon_team_end_all(struct horon_engine_team *team, const struct horon_error
         lane->length = 0;
         lane->running = 0;
     }
+    horon_engine_say_gave_up(team->engine);
     horon_team_forget_join(team);
     horon_team_give_up_messages(team);
     while (team->oldest)

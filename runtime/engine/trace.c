@@ -14,7 +14,8 @@ static const char *const messages[] = {[HORON_CONTROL_COORDINATOR] = "negotiatio
                                        [HORON_CONTROL_LINKED] = "that there is a link",
                                        [HORON_CONTROL_MESSAGE] = "what a message is",
                                        [HORON_CONTROL_REFUSAL] = "a refusal of a message",
-                                       [HORON_CONTROL_STOPPED] = "that it takes part no more"};
+                                       [HORON_CONTROL_STOPPED] = "that it takes part no more",
+                                       [HORON_CONTROL_GAVE_UP] = "that it gave up what stays"};
 #define MESSAGES (sizeof messages / sizeof messages[0])
 
 static_assert((int)HORON_EVENT_IN_ORDER == HORON_LANE_ORDERED, "what an event says of lanes");

@@ -127,7 +127,7 @@ static void say_goodbye(struct pipe *pipe, struct script *script, uint8_t team)
 /* A control message as it stands in the script, behind its kind. */
 static void say_script(struct pipe *pipe, struct script *script)
 {
-    uint8_t body[256] = {next_byte(script) % (HORON_CONTROL_STOPPED + 1)};
+    uint8_t body[256] = {next_byte(script) % (HORON_CONTROL_GAVE_UP + 1)};
     size_t bytes = next_byte(script);
     bytes = bytes < script->left ? bytes : script->left;
     memcpy(body + 1, script->bytes, bytes);

@@ -36,8 +36,16 @@ static horon_status_t fake_open(const struct horon_backend *backend,
     context->base = (struct horon_backend_context){
         .backend = backend, .version = version ? version : 1, .thread = pthread_self()};
     context->log = log;
+    context->number = fake->opened - 1;
     *context_out = &context->base;
     return HORON_OK;
+}
+
+static void fake_leave(struct horon_backend_context *base, bool in_peace)
+{
+    const struct fake_context *context = (const struct fake_context *)(const void *)base;
+    if (!in_peace)
+        fake_of(base->backend)->disturbed |= 1u << context->number;
 }
 
 static void fake_close(struct horon_backend_context *base)
@@ -45,7 +53,7 @@ static void fake_close(struct horon_backend_context *base)
     if (!base)
         return;
     struct fake_context *context = (struct fake_context *)(void *)base;
-    if (context->given_up)
+    if (context->base.gave_up)
         HORON_LOG_INFO(context->log, "backend %s is left at work", base->backend->name);
     fake_of(base->backend)->closed++;
     free(context);
@@ -315,7 +323,7 @@ static void fake_abort(struct horon_backend_channel *base)
 {
     assert(!channel_of(base)->aborted);
     channel_of(base)->aborted = true;
-    channel_of(base)->context->given_up = true;
+    channel_of(base)->context->base.gave_up = true;
 }
 
 static bool fake_waits_for(struct horon_backend_channel *base, int rank)
@@ -380,6 +388,7 @@ void fake_init(struct fake *fake, const char *name, uint32_t caps)
                 .caps = caps,
                 .launched_max = 1,
                 .open = fake_open,
+                .leave = fake_leave,
                 .close = fake_close,
                 .usable = fake_usable,
                 .has = fake_has,

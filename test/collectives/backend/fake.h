@@ -24,7 +24,7 @@ struct fake_device {
 struct fake_context {
     struct horon_backend_context base;
     const struct horon_log *log;
-    bool given_up; /* an operation, which the device may still be at: close() lets it be */
+    int number; /* in the order of opening */
 };
 
 struct fake_channel {
@@ -79,8 +79,9 @@ struct fake {
     struct fake_lane lanes[FAKE_LANES_MAX];
     int begun_most; /* operations at a time on a rank */
     int opened, closed;
-    int unsettled;  /* channels that were destroyed so */
-    int connecting; /* calls of connect */
+    int unsettled;      /* channels that were destroyed so */
+    unsigned disturbed; /* mask of contexts, as they were opened, that did not leave in peace */
+    int connecting;     /* calls of connect */
 };
 
 void fake_init(struct fake *fake, const char *name, uint32_t caps);

@@ -340,7 +340,8 @@ static void test_control_messages_that_make_no_sense_are_refused(void **state)
         {{HORON_CONTROL_LINKED, 0, 0}, 3},                          /* more than it says */
         {{HORON_CONTROL_STOPPED, 0, [5] = 0}, 5},                   /* it ends too soon */
         {{HORON_CONTROL_STOPPED, 0, 3}, 6},                         /* no such rank */
-        {{HORON_CONTROL_STOPPED + 1, 0}, 2},                        /* no such kind */
+        {{HORON_CONTROL_GAVE_UP, 0, 0}, 3},                         /* more than it says */
+        {{HORON_CONTROL_GAVE_UP + 1, 0}, 2},                        /* no such kind */
     };
     static const uint8_t right[][19] = {{HORON_CONTROL_MESSAGE, 0}, {HORON_CONTROL_REFUSAL, 0}};
     (void)state;
