@@ -137,7 +137,7 @@ static bool end_is_seen(const struct horon_context *ctx)
  * @return it stays when the process exits, behind that */
 static bool stays_later(struct horon_context *ctx)
 {
-    if (!horon_mpi_is_to_be_ended() || on_exit(stay_in_process, ctx) != 0)
+    if (horon_mpi_world() < 2 || on_exit(stay_in_process, ctx) != 0)
         return false;
     horon_context_ref(ctx);
     return true;
@@ -196,7 +196,7 @@ static void leave_with_process(int status, void *arg)
  * for those that wait for this rank. */
 static bool has_to_leave(const struct horon_context *ctx)
 {
-    return !horon_engine_failure(ctx->engine) && horon_mpi_is_to_be_ended();
+    return !horon_engine_failure(ctx->engine) && horon_mpi_world() > 1;
 }
 
 void horon_context_destroy_at_exit(horon_context_t *ctx)

@@ -533,15 +533,16 @@ horon_status_t horon_mpi_find(const char *file, const struct horon_mpi_library *
 }
 
 /* Nothing is loaded for the answer: the process has it, if it has begun. */
-bool horon_mpi_is_to_be_ended(void)
+int horon_mpi_world(void)
 {
     const struct horon_mpi_library *library;
     struct horon_error ignored;
     int rank = 0, size = 0;
-    return atomic_load(&process.begin) == NOT_BEGUN && horon_mpi_says("MPI_Initialized") &&
-           horon_mpi_find("", &library, &ignored) == HORON_OK &&
-           horon_mpi_see_place(library, library->world, &rank, &size, &ignored) == HORON_OK &&
-           size > 1;
+    const bool has =
+        atomic_load(&process.begin) == NOT_BEGUN && horon_mpi_says("MPI_Initialized") &&
+        horon_mpi_find("", &library, &ignored) == HORON_OK &&
+        horon_mpi_see_place(library, library->world, &rank, &size, &ignored) == HORON_OK;
+    return has ? size : 0;
 }
 
 /* What another thread leaves the next context has, or the gate frees at the end. */

@@ -97,9 +97,9 @@ void horon_mpi_know_peers(const void *context, const pid_t *peers, int count,
  * have come to their end, or one of this host has ended before: that is logged. */
 void horon_mpi_end_with_process(void);
 
-/** Has the program begun MPI, in a world of several ranks, and not ended it? Its MPI_Finalize()
- * then waits for all of them, in whatever else they are. Thread: any. Blocks: no. */
-bool horon_mpi_is_to_be_ended(void);
+/** @return the ranks of MPI's world, if the program has begun it and not ended it; else 0. Of
+ * several its MPI_Finalize() waits for all, in whatever else they are. Thread: any. Blocks: no. */
+int horon_mpi_world(void);
 
 /** A job of this process has failed, with MPI among its backends or without: a rank of the world
  * may be gone, and so it stays. Thread: any. Blocks: no. */

@@ -368,8 +368,10 @@ horon_status_t horon_boot(struct horon_boot *boot, int rank, int size,
     horon_joining_watch(j);
     horon_status_t status = join(j, rank, size, &why);
     assert(status != HORON_OK || boot->topology.size == j->id.size);
-    if (status == HORON_OK)
+    if (status == HORON_OK) {
         horon_joining_report_links(j);
+        horon_joining_report_mpi(j);
+    }
     joining_deinit(j, status == HORON_OK);
     if (status == HORON_OK)
         return HORON_OK;

@@ -93,11 +93,13 @@ horon_status_t horon_joining_run_alone(struct horon_joining *j, struct horon_err
 horon_status_t horon_joining_begin(struct horon_joining *j, struct horon_error *error);
 horon_status_t horon_joining_run(struct horon_joining *j, struct horon_error *error);
 
-/* ---- report.c: lines of the log at debug ---- */
+/* ---- report.c: lines of the log, at debug but for the last ---- */
 
 /** Once the identity is found: by what, where ranks meet, and where the key comes from. */
 void horon_joining_report_identity(const struct horon_joining *j);
 /** Once all have joined: memory, each link, and how long each step took. */
 void horon_joining_report_links(const struct horon_joining *j);
+/** Likewise: warns of a program's MPI that is not the launcher's. */
+void horon_joining_report_mpi(const struct horon_joining *j);
 
 #endif

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One line an object. Nothing here is formatted unless the level asks for it. */
+#include "backend/mpi_begin.h"
 #include "boot/identity/space.h"
 #include "boot/joining.h"
+
+#include <string.h>
 
 void horon_joining_report_identity(const struct horon_joining *j)
 {
@@ -27,6 +30,23 @@ void horon_joining_report_identity(const struct horon_joining *j)
                     : !j->boot->key->given       ? "nowhere: there is none"
                     : id->told                   ? "rank 0"
                                                  : "the launcher's folder of this launch");
+}
+
+/* A launcher of a family of MPI's. Below others MPI may be begun by each rank for itself. */
+static bool is_mpirun(const struct horon_launcher *launcher)
+{
+    return launcher->name &&
+           (strcmp(launcher->name, "Open MPI") == 0 || strcmp(launcher->name, "PMI") == 0);
+}
+
+void horon_joining_report_mpi(const struct horon_joining *j)
+{
+    const struct horon_identity *id = &j->id;
+    if (id->rank == 0 && id->size > 1 && is_mpirun(&j->boot->launcher) && horon_mpi_world() == 1)
+        HORON_LOG_WARN(j->log,
+                       "%s started %d ranks, and each is alone in the program's MPI, which sees "
+                       "one: start them with that MPI's own mpirun",
+                       id->source, id->size);
 }
 
 void horon_joining_report_links(const struct horon_joining *j)
