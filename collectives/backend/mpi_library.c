@@ -187,13 +187,22 @@ static bool is_mpis(horon_dtype_t dtype, horon_redop_t redop)
 
 /* ---- finding it ------------------------------------------------------------------------------ */
 
+const char *horon_mpi_lacks(void *image)
+{
+    const char *lacks = NULL;
+    for (size_t i = 0; i < sizeof call_rows / sizeof call_rows[0] && !lacks; i++)
+        if (!dlsym(image, call_rows[i].name))
+            lacks = call_rows[i].name;
+    return lacks;
+}
+
 static horon_status_t find_calls(struct horon_mpi_library *library, struct horon_error *error)
 {
+    const char *lacks = horon_mpi_lacks(library->image);
+    if (lacks)
+        return horon_error_set(error, HORON_ERR_UNSUPPORTED, "%s has no %s", library->file, lacks);
     for (size_t i = 0; i < sizeof call_rows / sizeof call_rows[0]; i++) {
         void *address = dlsym(library->image, call_rows[i].name);
-        if (!address)
-            return horon_error_set(error, HORON_ERR_UNSUPPORTED, "%s has no %s", library->file,
-                                   call_rows[i].name);
         memcpy((char *)&library->mpi + call_rows[i].offset, &address, sizeof address);
     }
     return HORON_OK;
@@ -426,6 +435,8 @@ horon_status_t horon_mpi_failed(const struct horon_mpi_library *library, const c
     int length = 0;
     if (library->mpi.error_string(code, text, &length) != HORON_MPI_SUCCESS)
         snprintf(text, sizeof text, "code %d", code);
+    for (char *c = text; *c; c++) /* MPICH's has lines */
+        *c = *c == '\n' ? ' ' : *c;
     return horon_error_set(error, HORON_ERR_SYSTEM, "%s() of %s failed: %.500s", call,
                            library->family->name, text);
 }

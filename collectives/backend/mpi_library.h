@@ -153,6 +153,8 @@ int horon_mpi_see_level(const struct horon_mpi_library *library, bool *main_out)
 horon_status_t horon_mpi_see_place(const struct horon_mpi_library *library, horon_mpi_handle comm,
                                    int *rank_out, int *size_out, struct horon_error *error);
 
+/** Of the calls that horon makes, one that an image of dlopen() lacks; NULL: none. */
+const char *horon_mpi_lacks(void *image);
 /** What a call that failed has to say. */
 horon_status_t horon_mpi_failed(const struct horon_mpi_library *library, const char *call, int code,
                                 struct horon_error *error);

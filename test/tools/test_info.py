@@ -83,6 +83,8 @@ def test_info_tells_of_each_backend_in_one_line_what_was_found():
     assert re.fullmatch(rf"{one}((; {one})+{several})?|no: none of lib\S+ .*", found["mpi"]), found
     found = backends(HORON_MPI_LIBRARY="/nowhere/libmpi.so")
     assert re.match(r"no: /nowhere/libmpi.so: cannot open", found["mpi"]), found
+    found = backends(HORON_MPI_LIBRARY=os.environ["MPI_STUB"])
+    assert re.match(r"no: \S+ has no MPI_\w+$", found["mpi"]), found
 
 
 def test_info_tells_which_of_several_mpis_a_rank_uses():

@@ -6,6 +6,7 @@
  */
 #include "found.h"
 
+#include "backend/mpi_library.h"
 #include "backend/mpi_open.h"
 #include "config.h"
 
@@ -172,6 +173,11 @@ static void ask_mpi(struct horon_found *found, const char *which)
     void *library = dlopen(which, RTLD_NOW | RTLD_LOCAL);
     if (!library || !SYMBOL(version, library, "MPI_Get_library_version")) {
         add(found, "%s", dlerror());
+        return;
+    }
+    const char *lacks = horon_mpi_lacks(library);
+    if (lacks) {
+        add(found, "%s has no %s", which, lacks);
         return;
     }
     version(text, &bytes);
