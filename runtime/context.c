@@ -554,6 +554,8 @@ horon_status_t horon_context_create(const horon_options_t *options, horon_contex
         error.blame.cause = HORON_CAUSE_ABSENT;
     if (status != HORON_OK)
         *horon_thread_error() = error;
+    else
+        horon_error_clear(&error); /* tries that failed before it did have left their words */
     horon_error_copy_text(&error, error_text, error_bytes);
     return status;
 }

@@ -430,11 +430,12 @@ HORON_API const char *horon_redop_name(horon_redop_t redop);
  * Every rank of the job calls it. Several contexts may live in one process.
  * @param options NULL for all defaults
  * @param ctx_out set on OK only; end it with horon_context_destroy()
- * @param error_text, error_bytes  NULL, 0 or where to put what went wrong, cut to fit
+ * @param error_text, error_bytes  NULL, 0 or where to put what went wrong, cut to fit; "" on OK
  * @return OK | ERR_CONFIG, a setting is wrong; named | ERR_TIMEOUT, ranks are missing after
- *         START_TIMEOUT; named | ERR_AUTH, a peer does not know the job key | ERR_MEMORY, heap or
- *         shared memory was refused | ERR_CANCELLED, interrupted() of this rank, or of one that is
- *         named, said so | ERR_SYSTEM | ERR_PROTO | ERR_INVALID
+ *         START_TIMEOUT; named | ERR_PEER_LOST, a rank has ended meanwhile | ERR_AUTH, a peer does
+ *         not know the job key | ERR_MEMORY, heap or shared memory was refused | ERR_CANCELLED,
+ *         interrupted() of this rank, or of one that is named, said so | ERR_SYSTEM | ERR_PROTO |
+ *         ERR_INVALID
  * Blocks: until all ranks are here, at most START_TIMEOUT. If it fails, at most three seconds more,
  * and six besides where rank 0 serves the store, until the others know why. Names are looked up
  * besides.
