@@ -22,6 +22,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "drift")]
 
 import alone  # noqa: E402
 import jobs  # noqa: E402
+import stalls  # noqa: E402
 import tap  # noqa: E402
 
 KILL_RANK = os.environ.get("KILL_RANK")
@@ -38,6 +39,7 @@ TRIO = ("horonrun", "guard", "agent")
 TRIO_SETS = [set(some) for count in (1, 2, 3) for some in itertools.combinations(TRIO, count)]
 
 WHY_NOT_ALONE = alone.enter(KILL_RANK, jobs.HORONRUN)
+WATCH = stalls.Watch()
 
 # What ranks are at when one is killed, and how long after they are the kill may come.
 PHASES = {"start": 0.04, "traffic": 0.03, "wait": 0.03, "queue": 0.03, "churn": 0.05, "leave": 2e-3}
@@ -112,7 +114,7 @@ class Round:
         return dict(zip(TRIO, pids, strict=False))
 
     def kill(self, pids):
-        self.killed = time.monotonic_ns()
+        self.killed = time.monotonic()
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):  # the others were faster
                 os.kill(pid, signal.SIGKILL)
@@ -120,13 +122,14 @@ class Round:
     def end(self):
         """Waits for horonrun, and checks that it was in time and that nothing is left."""
         self.status, self.out, self.err = self.job.end()
-        self.took = (time.monotonic_ns() - self.killed) / 1e9
+        self.took = WATCH.took(self.killed, time.monotonic())
         assert self.took < ENDED_S, f"horonrun ended after {self.took:.2f} s"
         self.assert_nothing_left()
 
     def assert_nothing_left(self):
-        deadline = self.killed / 1e9 + ENDED_S
-        while (left := alone.everything() - self.before) and time.monotonic() < deadline:
+        while left := alone.everything() - self.before:
+            if WATCH.took(self.killed, time.monotonic()) > ENDED_S:
+                break
             time.sleep(0.002)
         assert not left, f"left behind: {sorted(left)}"
         shutil.rmtree(self.folder)
@@ -139,14 +142,13 @@ class Round:
             if self.phase == "start" and self.said(rank, "up") is None:
                 return 0.0  # ended before it could say anything
             assert left and self.phase == "leave", f"rank {rank} says nothing"
-            begun, ended = (int(word) for word in left.split())
+            begun, ended = left.split()
         else:
             status, begun, ended, text = lost.split(" ", 3)
-            begun, ended = int(begun), int(ended)
             assert int(status) == PEER_LOST, f"rank {rank}: {lost}"
             assert re.search(rf"\brank {self.victim}\b", text), f"rank {rank}: {text}"
             assert alone.HOST in text, f"rank {rank}: {text}"
-        took = (ended - max(begun, self.killed)) / 1e9
+        took = WATCH.took(max(int(begun) / 1e9, self.killed), int(ended) / 1e9)
         assert took < TOLD_S, f"rank {rank} knew after {took:.2f} s"
         return took
 
