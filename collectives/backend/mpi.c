@@ -12,6 +12,7 @@
  * MPI: mpi_looks.c says when to look.
  */
 #include "backend/mpi_gate.h"
+#include "backend/mpi_shut.h"
 #include "backend/mpi_state.h"
 
 #include "alloc.h"
@@ -37,6 +38,16 @@ static struct horon_mpi_channel *channel_of(struct horon_backend_channel *base)
 static void say_left_out(const struct horon_log *log)
 {
     HORON_LOG_WARN(log, "MPI_Finalize() is left out, as ranks might wait there");
+}
+
+/* What the program has begun it ends itself, or mpi4py as Python exits. */
+static void say_how_it_ends(const struct horon_mpi_context *context)
+{
+    if (context->library->began)
+        say_left_out(context->log);
+    else if (context->library->size > 1)
+        HORON_LOG_WARN(context->log, "the program's MPI_Finalize() may wait for ever, as ranks may "
+                                     "be gone, or at what this one has given up: end without it");
 }
 
 static struct horon_mpi_wanted wanted_by(const struct horon_backend_settings *settings)
@@ -95,7 +106,7 @@ static horon_status_t mpi_open(const struct horon_backend *backend,
 
 static void leave_making(struct horon_mpi_context *context, struct horon_mpi_making **making)
 {
-    context->given_up |= *making != NULL;
+    context->base.gave_up |= *making != NULL;
     context->left_making |= horon_mpi_making_leave(*making);
     *making = NULL;
 }
@@ -107,12 +118,14 @@ static void mpi_leave(struct horon_backend_context *base, bool in_peace)
     assert(!context->channels);
     horon_mpi_gate_await(NULL, NULL, NULL, NULL);
     leave_making(context, &context->making);
-    const bool stays = context->given_up || !in_peace;
+    const bool stays = context->base.gave_up || !in_peace;
     if (!stays)
         horon_mpi_keep_comms(context->library, context->comms, HORON_MPI_SERIALIZED_CHANNELS);
-    if (stays && context->library->began && !horon_mpi_has_ended(context->library))
-        say_left_out(context->log);
-    horon_mpi_end(stays, context->closed || context->left_making);
+    if (stays && !horon_mpi_has_ended(context->library))
+        say_how_it_ends(context);
+    if (context->left_making) /* the next context's communicators would meet that thread's */
+        horon_mpi_shut();
+    horon_mpi_end(stays);
 }
 
 static void mpi_close(struct horon_backend_context *base)
@@ -193,7 +206,7 @@ static void mpi_destroy(struct horon_backend_channel *base)
     leave_making(context, &channel->making);
     if (!channel->given_up) {
         const bool own = channel->connected && !context->serialized && !base->unsettled;
-        if (own && !context->closed && horon_mpi_gate_enter()) {
+        if (own && !horon_mpi_is_shut() && horon_mpi_gate_enter()) {
             horon_mpi_calls_of(channel)->comm_free(&channel->comm);
             horon_mpi_gate_leave();
         }
@@ -215,14 +228,13 @@ static horon_status_t mpi_create(struct horon_backend_context *base,
     (void)host, (void)device;
     if (!channel)
         return HORON_ERR_MEMORY;
-    /* All ranks have begun what MPI works on, so it ends; or it is given up, and the context is
-     * closed. */
+    /* All ranks have begun what MPI works on, so it ends; or it is given up, and MPI is shut. */
     const bool busy = context->direct > 0;
     context->awaited = busy;
     const uint32_t last = context->serialized ? HORON_MPI_SERIALIZED_CHANNELS - 1 : TAG_MAX;
     /* What a thread may be making for ever Open MPI makes before all that comes behind it. */
     const bool over =
-        context->closed || context->left_making || horon_mpi_has_ended(context->library);
+        horon_mpi_is_shut() || context->left_making || horon_mpi_has_ended(context->library);
     if (over || busy || options->channel > last) {
         horon_free(channel);
         return busy && !over ? HORON_IN_PROGRESS : HORON_ERR_UNSUPPORTED;
@@ -344,6 +356,13 @@ static horon_status_t mpi_advance(struct horon_backend_channel *base, bool *move
     return status;
 }
 
+/* Is MPI at work on memory of the operation's? Rows it is told in the channel's own. */
+static bool has_tensors(const struct horon_mpi_channel *channel)
+{
+    return channel->direct && channel->flying > 0 && channel->step != HORON_MPI_ROWS &&
+           !horon_mpi_gate_is_closed();
+}
+
 static void mpi_abort(struct horon_backend_channel *base)
 {
     struct horon_mpi_channel *channel = channel_of(base);
@@ -351,8 +370,9 @@ static void mpi_abort(struct horon_backend_channel *base)
     struct horon_mpi_context *context = channel->context;
     leave_making(context, &channel->making);
     channel->given_up = true;
-    context->given_up = true;
-    context->closed |= channel->step != HORON_MPI_IDLE && channel->direct;
+    context->base.gave_up = true;
+    if (has_tensors(channel))
+        horon_mpi_shut();
 }
 
 /* MPI does not say which ranks it waits for. */
@@ -406,8 +426,9 @@ static uint64_t mpi_settle(struct horon_backend_channel *base)
     struct horon_mpi_channel *channel = channel_of(base);
     const struct horon_mpi_context *context = channel->context;
     int found = 0;
-    if (!channel->settles || channel->given_up || context->closed || !horon_mpi_may_call(context) ||
-        (context->serialized && context->making) || !horon_mpi_gate_enter())
+    if (!channel->settles || channel->given_up || horon_mpi_is_shut() ||
+        !horon_mpi_may_call(context) || (context->serialized && context->making) ||
+        !horon_mpi_gate_enter())
         return 0;
     horon_mpi_calls_of(channel)->iprobe(channel->team->rank, 0, channel->comm, &found,
                                         context->library->family->statuses_ignore);

@@ -17,6 +17,7 @@
 #include "backend/mpi_finalize.h"
 #include "backend/mpi_gate.h"
 #include "backend/mpi_open.h"
+#include "backend/mpi_shut.h"
 #include "thread.h"
 
 #include <assert.h>
@@ -32,13 +33,12 @@ static const char of_open_mpi[] = "Open MPI", of_mpich[] = "PMI";
 
 enum begin { NOT_BEGUN, UNDER_WAY, THROUGH, ENDING }; /* by horon */
 
-/* Whose it is. From the last two nothing leads back: no context gets it any more. */
+/* Whose it is. From the last one nothing leads back: no context gets it any more. */
 enum holder {
-    FREE,   /* nobody's */
-    ASKED,  /* `context` has asked for what horon begins, and takes it or gives it up */
-    USED,   /* a context's, until its end */
-    LEFT,   /* given up while it began, which may last for ever */
-    CLOSED, /* given up with memory that is not ours, or a thread of ours, in its hands */
+    FREE,  /* nobody's */
+    ASKED, /* `context` has asked for what horon begins, and takes it or gives it up */
+    USED,  /* a context's, until its end */
+    LEFT,  /* given up while it began, which may last for ever */
     HOLDERS
 };
 
@@ -70,7 +70,7 @@ static void move(enum holder to)
     static const unsigned legal[HOLDERS] = {
         [FREE] = 1u << ASKED | 1u << USED, /* the program's MPI is taken without asking */
         [ASKED] = 1u << FREE | 1u << USED | 1u << LEFT,
-        [USED] = 1u << FREE | 1u << CLOSED};
+        [USED] = 1u << FREE};
     assert(legal[process.holder] & 1u << to);
     process.holder = to;
 }
@@ -103,10 +103,7 @@ static horon_status_t check_process(struct horon_error *error)
         return horon_error_set(error, HORON_ERR_UNSUPPORTED,
                                "MPI was begun in process %d, of which this one is a fork",
                                (int)process.process);
-    if (process.holder != CLOSED)
-        return HORON_OK;
-    return horon_error_set(error, HORON_ERR_UNSUPPORTED,
-                           "what was given up is still in MPI's hands until this process ends");
+    return horon_mpi_check_shut(error);
 }
 
 void horon_mpi_end_with_process(void)
@@ -135,6 +132,8 @@ bool horon_mpi_ends_after(const void *context)
 {
     pthread_mutex_lock(&process.lock);
     const bool does = ends_after(context);
+    if (!does && process.context == context) /* the next one may have its address */
+        process.context = NULL;
     pthread_mutex_unlock(&process.lock);
     return does;
 }
@@ -427,7 +426,7 @@ horon_status_t horon_mpi_begin(const struct horon_mpi_wanted *wanted, const void
     return status;
 }
 
-/* By the context that has asked, and may fail yet: it stays the one that has. */
+/* By the context that has asked, and may fail yet: it stays the one that has, until it ends. */
 static void let_go(void)
 {
     move(atomic_load(&process.begin) == UNDER_WAY ? LEFT : FREE);
@@ -557,11 +556,11 @@ static bool may_call_here(void)
     return main;
 }
 
-void horon_mpi_end(bool stays, bool closed)
+void horon_mpi_end(bool stays)
 {
     pthread_mutex_lock(&process.lock);
-    assert(stays || !closed);
-    move(closed ? CLOSED : FREE);
+    assert(stays || !horon_mpi_is_shut());
+    move(FREE);
     process.context = NULL;
     if (stays)
         lose(BROKEN);

@@ -74,14 +74,12 @@ horon_status_t horon_mpi_check_world(const struct horon_mpi_wanted *wanted,
                                      struct horon_error *error);
 
 /** The context that has it is done with it. What horon began ends with the process, if that is so,
- * unless @p stays: ranks might wait for ever.
- * @param closed  it must not be called any more: memory that is not ours is in its hands, or a
- * thread of ours, which the next context's communicators would meet
- * Thread: any, one at a time. Blocks: no. */
-void horon_mpi_end(bool stays, bool closed);
-
-/** Has that context MPI, which horon has begun, and which ends with the process, then? Thread: any.
+ * unless @p stays: ranks might wait for ever, or it is shut. Thread: any, one at a time.
  * Blocks: no. */
+void horon_mpi_end(bool stays);
+
+/** That context, which has joined, ends: has it MPI, which horon has begun, and which ends with the
+ * process, then? If it has not, what it asked for in vain is forgotten. Thread: any. Blocks: no. */
 bool horon_mpi_ends_after(const void *context);
 /** It says, before it ends, which processes of this host are ranks of its job: none of them ends
  * before MPI does. They are added to those that contexts before it have named. Nothing if it is

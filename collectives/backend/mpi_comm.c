@@ -8,6 +8,7 @@
 
 #include "alloc.h"
 #include "backend/mpi_begin.h"
+#include "backend/mpi_shut.h"
 
 #include <string.h>
 
@@ -113,11 +114,21 @@ horon_status_t horon_mpi_comm_see_world(struct horon_mpi_comm *comm, const char 
     return status == HORON_OK ? see_place(comm, error) : status;
 }
 
+static bool needs_to_be_alone(const struct horon_mpi_comm *comm)
+{
+    bool main = false;
+    return horon_mpi_see_level(comm->library, &main) == HORON_MPI_SERIALIZED;
+}
+
 horon_status_t horon_mpi_comm_tell(const struct horon_mpi_comm *comm, void *bytes, int count,
                                    horon_mpi_handle *request, struct horon_error *error)
 {
     const horon_mpi_handle byte = horon_mpi_type(comm->library, HORON_UINT8);
+    const horon_status_t status = horon_mpi_meet_enter(needs_to_be_alone(comm), error);
+    if (status != HORON_OK)
+        return status;
     const int code = comm->library->mpi.ibcast(bytes, count, byte, 0, comm->handle, request);
+    horon_mpi_meet_leave();
     return code == HORON_MPI_SUCCESS ? HORON_OK
                                      : horon_mpi_failed(comm->library, "MPI_Ibcast", code, error);
 }
@@ -126,8 +137,12 @@ horon_status_t horon_mpi_comm_told(const struct horon_mpi_comm *comm, horon_mpi_
                                    struct horon_error *error)
 {
     int through = 0;
+    const horon_status_t status = horon_mpi_meet_enter(needs_to_be_alone(comm), error);
+    if (status != HORON_OK)
+        return status;
     const int code =
         comm->library->mpi.testall(1, request, &through, comm->library->family->statuses_ignore);
+    horon_mpi_meet_leave();
     if (code != HORON_MPI_SUCCESS)
         return horon_mpi_failed(comm->library, "MPI_Testall", code, error);
     return through ? HORON_OK : HORON_IN_PROGRESS;

@@ -39,10 +39,11 @@ horon_status_t horon_mpi_comm_see_world(struct horon_mpi_comm *comm, const char 
 
 /** From rank 0 to all of it, each of which calls this and the next one in the same order as its
  * other collectives. @param bytes [count] must live until it has ended, or for ever
- * @param request set; [1] */
+ * @param request set; [1]
+ * @return OK | ERR_SYSTEM | ERR_UNSUPPORTED, what was given up is in MPI's hands */
 horon_status_t horon_mpi_comm_tell(const struct horon_mpi_comm *comm, void *bytes, int count,
                                    horon_mpi_handle *request, struct horon_error *error);
-/** @return OK, it has ended | IN_PROGRESS | ERR_SYSTEM */
+/** @return OK, it has ended | IN_PROGRESS | ERR_SYSTEM | ERR_UNSUPPORTED, likewise */
 horon_status_t horon_mpi_comm_told(const struct horon_mpi_comm *comm, horon_mpi_handle *request,
                                    struct horon_error *error);
 

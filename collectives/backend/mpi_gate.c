@@ -17,6 +17,7 @@
  */
 #include "backend/mpi_gate.h"
 
+#include "backend/mpi_shut.h"
 #include "clock.h"
 
 #include <assert.h>
@@ -134,12 +135,21 @@ void horon_mpi_gate_await(const _Atomic uint32_t *posted, const _Atomic uint32_t
     pthread_mutex_unlock(&gate.lock);
 }
 
+/* Of one that lets one thread at a time call it the program's thread keeps out, by a setting. */
+static bool is_serialized(void)
+{
+    return gate.library && gate.library->level == HORON_MPI_SERIALIZED;
+}
+
 bool horon_mpi_gate_enter(void)
 {
     const bool was_inside = atomic_exchange(&gate.inside, true);
     assert(!was_inside);
-    if (!atomic_load(&gate.closed))
+    if (!atomic_load(&gate.closed)) {
+        if (is_serialized())
+            horon_mpi_meet_hold();
         return true;
+    }
     atomic_store(&gate.inside, false);
     return false;
 }
@@ -147,6 +157,8 @@ bool horon_mpi_gate_enter(void)
 void horon_mpi_gate_leave(void)
 {
     assert(atomic_load_explicit(&gate.inside, memory_order_relaxed));
+    if (is_serialized())
+        horon_mpi_meet_release();
     atomic_store_explicit(&gate.inside, false, memory_order_release);
 }
 

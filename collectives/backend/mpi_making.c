@@ -9,6 +9,7 @@
 #include "backend/mpi_state.h"
 
 #include "alloc.h"
+#include "backend/mpi_shut.h"
 #include "thread.h"
 
 #include <stdatomic.h>
@@ -56,7 +57,12 @@ static int try_to_make(struct horon_mpi_making *making)
 static void *make(void *arg)
 {
     struct horon_mpi_making *making = arg;
+    const bool alone = making->library->level == HORON_MPI_SERIALIZED;
+    if (alone)
+        horon_mpi_meet_hold();
     making->code = try_to_make(making);
+    if (alone)
+        horon_mpi_meet_release();
     if (atomic_exchange(&making->state, MADE) == LEFT)
         horon_free(making);
     return NULL;

@@ -9,9 +9,9 @@
  * operation's own memory ("direct") where nobody will make one once the channel is given up: there
  * is no such variable, the program makes no calls, as horon loaded and began MPI, or as it says by
  * a setting, all channels are of one team, which fails as a whole, and no thread makes a
- * communicator, in which it may be for ever. Then the context is closed to MPI. Else MPI works on
- * memory of the channel, which is left to it when that is given up. A program that loads MPI later
- * is not known of.
+ * communicator, in which it may be for ever. Then MPI is shut to all contexts (mpi_shut.h). Else
+ * MPI works on memory of the channel, which is left to it when that is given up. A program that
+ * loads MPI later is not known of.
  *
  * MPI may notice before horon does that a rank is gone, and does not say which: a call fails. That
  * is held back for a while, in which horon names the rank.

@@ -30,8 +30,6 @@ struct horon_mpi_context {
     horon_mpi_handle comms[HORON_MPI_SERIALIZED_CHANNELS]; /* by channel, until close(); or 0 */
     int direct;       /* of these have MPI at work on their operation's own memory */
     bool awaited;     /* a new channel waits until there are none: no more of them begin */
-    bool given_up;    /* one was, and MPI may have things in flight for ever */
-    bool closed;      /* some of these on memory that is not ours: no call is made any more */
     bool left_making; /* to a thread, which may be in a call of MPI for ever, and move all data: no
                          more channels are made */
 };

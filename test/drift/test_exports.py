@@ -14,13 +14,15 @@ from hardening import assert_fortified, assert_hardened, is_linked, output
 HEADER = "include/horon/horon.h"
 
 # fork() knows no handle, so its handlers need a list of the process's contexts. MPI is one in a
-# process, and begins and ends once; what combines elements for it is told of no context.
+# process, begins and ends once, and keeps what is given up in it; what combines elements for it is
+# told of no context.
 HOLDS_STATE = (
     "fork.c.o",
     "gloo_hash_store.c.o",
     "backend_mpi_begin.c.o",
     "backend_mpi_gate.c.o",
     "backend_mpi_library.c.o",
+    "backend_mpi_shut.c.o",
 )
 
 # What the linker and the sanitizers put there.

@@ -61,11 +61,11 @@ int main(void)
     must(ask(second) == HORON_ERR_UNSUPPORTED, "the second one asks again");
     must(!horon_mpi_give_up(second), "the second one has something to give up");
     must(horon_mpi_ends_after(first) && !horon_mpi_ends_after(second), "it is the first one's");
-    horon_mpi_end(false, false);
+    horon_mpi_end(false);
     must(ask(third) == HORON_OK && take(third) == HORON_OK, "the third one has it");
     must(horon_mpi_ends_after(third), "it is the third one's");
     keep_a_copy();
-    horon_mpi_end(false, false);
+    horon_mpi_end(false);
     must(!horon_mpi_is_doubted(), "nothing has failed");
     puts("in turn");
     return 0;
