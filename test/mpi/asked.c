@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A rank in which one context asks for MPI after another, as two threads may. The first one has it,
- * in whatever order they take it; and the next one once that has ended.
+ * in whatever order they take it; and the next one once that has ended. One that asks and does
+ * without, as MPI makes no operator, is not taken for another one at its address.
  */
 #include "backend/mpi_begin.h"
 
@@ -37,6 +38,30 @@ static horon_status_t take(const void *context)
     return horon_mpi_take(&wanted, context, &library, &error);
 }
 
+/* The library's own calls of it come here: this program is linked so. */
+static bool refuses;
+horon_status_t __real_horon_mpi_make_handles(const struct horon_mpi_library *of,
+                                             struct horon_error *why);
+horon_status_t __wrap_horon_mpi_make_handles(const struct horon_mpi_library *of,
+                                             struct horon_error *why);
+
+horon_status_t __wrap_horon_mpi_make_handles(const struct horon_mpi_library *of,
+                                             struct horon_error *why)
+{
+    return refuses ? horon_mpi_failed(of, "MPI_Op_create", 1, why)
+                   : __real_horon_mpi_make_handles(of, why);
+}
+
+/* The next one has its address, and has not asked: it fails without a word of MPI. */
+static void end_without(const void *context)
+{
+    refuses = true;
+    must(ask(context) == HORON_OK && take(context) == HORON_ERR_SYSTEM, "one does without");
+    must(!horon_mpi_ends_after(context), "it has none");
+    must(!horon_mpi_give_up(context), "the next one has something to give up");
+    refuses = false;
+}
+
 /* A context leaves a copy of the world, and one that makes no calls has none to leave. */
 static void keep_a_copy(void)
 {
@@ -62,6 +87,7 @@ int main(void)
     must(!horon_mpi_give_up(second), "the second one has something to give up");
     must(horon_mpi_ends_after(first) && !horon_mpi_ends_after(second), "it is the first one's");
     horon_mpi_end(false);
+    end_without(third);
     must(ask(third) == HORON_OK && take(third) == HORON_OK, "the third one has it");
     must(horon_mpi_ends_after(third), "it is the third one's");
     keep_a_copy();

@@ -5,13 +5,15 @@
  * communicator, or may do so for ever, MPI works on no memory of the program's: that thread would
  * move its bytes when their operation has been given up. Nor does it where a thread of MPI's own
  * would, as MPICH_ASYNC_PROGRESS says, or calls of a program that has MPI itself and does not say
- * that it makes none.
+ * that it makes none. When an operation has failed with MPI at work on
+ * its memory, no context is made that makes calls, be it on its way already.
  */
 #include <horon/horon.h>
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -35,7 +37,7 @@ enum {
 static char why[HORON_ERROR_TEXT_BYTES];
 static float data[COUNT], ordered[COUNT];
 static _Atomic int *keeps_sends, *holds_making, *holds_sums, *makes, *direct_sums, *faults,
-    *holds_sums_ms, *looks, *holds_others, *sleeps;
+    *holds_sums_ms, *looks, *holds_others, *sleeps, *broadcasts;
 
 static void must(bool right, const char *what, const char *text)
 {
@@ -205,16 +207,26 @@ static void note_end(void *arg, horon_request_t *request, horon_status_t status)
     sem_post(arg);
 }
 
+static horon_status_t try_to_meet(horon_context_t *ctx, int limit_ms)
+{
+    horon_descriptor_t barrier = HORON_DESCRIPTOR_INIT;
+    barrier.verb = HORON_BARRIER;
+    barrier.flags = HORON_IN_ORDER;
+    return horon_run(ctx, &barrier, limit_ms, why, sizeof why);
+}
+
+static void meet(horon_context_t *ctx)
+{
+    must(try_to_meet(ctx, -1) == HORON_OK, "barrier", why);
+}
+
 /* A thread that has waited for other operations, and then for nothing, leaves the sum to the
  * progress thread, which sleeps meanwhile, and by itself would not wake. So the one that leaves has
  * to see to it. */
 static void leave_sums(horon_context_t *ctx)
 {
     static sem_t ended;
-    horon_descriptor_t barrier = HORON_DESCRIPTOR_INIT;
-    barrier.verb = HORON_BARRIER;
-    barrier.flags = HORON_IN_ORDER;
-    must(horon_run(ctx, &barrier, -1, why, sizeof why) == HORON_OK, "barrier", why);
+    meet(ctx);
     sem_init(&ended, 0, 0);
     for (int round = 0; round < LEFT_SUMS; round++) {
         struct timespec deadline;
@@ -225,7 +237,7 @@ static void leave_sums(horon_context_t *ctx)
         *holds_sums_ms = INT32_MAX;
         *holds_others = 1; /* until the sum has begun and the progress thread sleeps */
         must(horon_submit(ctx, &desc, &request) == HORON_OK, "submit", horon_last_error(ctx));
-        must(horon_run(ctx, &barrier, -1, why, sizeof why) == HORON_OK, "barrier", why);
+        meet(ctx);
         *holds_sums_ms = 0;
         clock_gettime(CLOCK_REALTIME, &deadline);
         deadline.tv_sec += DEADLINE_S; /* only a failure reaches it */
@@ -323,15 +335,76 @@ static void leave_making(horon_context_t *ctx)
 }
 
 /* Ranks find each other by calls then, which would move what was given up. */
-static void ask_by_communicator(void)
+static void *ask_by_communicator(void *arg)
 {
-    static const int world = 0x44000000; /* MPICH's */
+    static const int world = 0x44000000;                               /* MPICH's */
+    static const char *const settings[] = {"START_TIMEOUT=20s", NULL}; /* of a failure alone */
+    char text[HORON_ERROR_TEXT_BYTES] = "is made";
     horon_options_t options = HORON_OPTIONS_INIT;
     horon_context_t *ctx = NULL;
     options.mpi_comm = &world;
-    must(horon_context_create(&options, &ctx, why, sizeof why) < 0 &&
-             strstr(why, "what was given up is still in MPI's hands"),
-         "a context of a communicator", why);
+    options.settings = settings;
+    must(horon_context_create(&options, &ctx, text, sizeof text) < 0 &&
+             strstr(text, "what was given up is still in MPI's hands"),
+         "a context of a communicator", text);
+    return arg;
+}
+
+static void print_faults(void)
+{
+    printf("%d sums on this memory beside a thread that makes a communicator\n", *faults);
+    fflush(stdout);
+}
+
+static void await_first(_Atomic int *count)
+{
+    while (*count == 0)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+/* All are at a sum of which MPI does not see the end, and rank 0 is alone at what comes then. */
+static void fail_in_mpi(horon_context_t *ctx)
+{
+    const horon_descriptor_t desc = sum_of(data, 0);
+    horon_request_t *request = NULL;
+    *holds_sums_ms = INT32_MAX;
+    *direct_sums = 0;
+    must(horon_submit(ctx, &desc, &request) == HORON_OK, "submit", horon_last_error(ctx));
+    await_first(direct_sums);
+    const horon_status_t status = try_to_meet(ctx, -1);
+    if (horon_rank(ctx) == 0) { /* others may not have seen its end yet, and see this fail */
+        must(status == HORON_OK, "barrier", why);
+        must(try_to_meet(ctx, 1) < 0, "what is left", "has ended well");
+    }
+    must(horon_wait(request, HORON_HOST_DONE, -1) < 0, "a sum that is held", "has ended well");
+    horon_release(request);
+}
+
+/* While the context is there, beside which one of the launcher does without MPI. One of a
+ * communicator may be on its way before, and waits for rank 0. */
+static void ask_beside_failed(horon_context_t *ctx, bool is_on_its_way)
+{
+    pthread_t thread;
+    horon_context_t *next = NULL;
+    const horon_descriptor_t desc = sum_of(data, 0);
+    const bool asks = is_on_its_way && horon_rank(ctx) > 0;
+    meet(ctx); /* its lane connects */
+    must(*broadcasts == 0, "a broadcast", "is none of a meeting");
+    if (asks) {
+        must(pthread_create(&thread, NULL, ask_by_communicator, NULL) == 0, "a thread", "is none");
+        await_first(broadcasts);
+    }
+    fail_in_mpi(ctx);
+    if (asks)
+        pthread_join(thread, NULL);
+    ask_by_communicator(NULL);
+    must(*broadcasts == asks, "a context that is refused", "has met");
+    must(horon_context_create(NULL, &next, why, sizeof why) == HORON_OK, "create", why);
+    must(sum(next, 1) == RANKS, "sum", "is wrong");
+    printf("by %s\n", horon_carrier(next, &desc));
+    print_faults();
+    try_to_meet(next, -1); /* MPI_Finalize() is left out, and hydra kills the last ones to leave */
+    _exit(0);
 }
 
 int main(int argc, char **argv)
@@ -357,7 +430,10 @@ int main(int argc, char **argv)
             looks = find("slow_mpi_looks");
             holds_others = find("slow_mpi_holds_others");
             sleeps = find("slow_mpi_sleeps");
+            broadcasts = find("slow_mpi_broadcasts");
             must(*direct_sums == !mpi_moves(), "sums", "are direct, or not");
+            if (argc == 2 && strncmp(argv[1], "shut", 4) == 0)
+                ask_beside_failed(ctx, strcmp(argv[1], "shut a meeting") == 0);
             if (mpi_moves())
                 sum_indirectly(ctx);
             else if (leaves)
@@ -378,14 +454,13 @@ int main(int argc, char **argv)
                 sum_beside_making(ctx);
         }
         if (round == leaves) {
-            printf("%d sums on this memory beside a thread that makes a communicator\n", *faults);
-            fflush(stdout);
+            print_faults();
             must(sum(ctx, 1) == RANKS, "sum", "is wrong");
         }
         const bool is_closed = leaves && round == 0 && horon_rank(ctx) < MEMBERS;
         horon_context_destroy(ctx);
         if (is_closed)
-            ask_by_communicator();
+            ask_by_communicator(NULL);
     }
     if (leaves) /* else the third rank waits in MPI_Finalize(), which the others leave out */
         _exit(0);

@@ -3,10 +3,10 @@
  * MPICH's MPI, of which the program, making.c, holds calls: those that make a communicator, until
  * it lets them go, and looks for the end of sums, until one is being made or very many have been in
  * vain, or those for the end of the last sum, for a time, or those for the end of all else, until
- * that sum has begun and the progress thread sleeps. It counts looks, and what must not be: sums on
- * memory of the program's own, which is in its image, beside a thread that makes a communicator.
- * And if it is asked for, a message that is sent is kept, as by a network that takes no more, and
- * goes with a later call.
+ * that sum has begun and the progress thread sleeps. It counts looks, broadcasts, and what must not
+ * be: sums on memory of the program's own, which is in its image, beside a thread that makes a
+ * communicator. And if it is asked for, a message that is sent is kept, as by a network that takes
+ * no more, and goes with a later call.
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -25,7 +25,7 @@ enum { LOOKS = 1000 };
 /* For the program. */
 EXPORT _Atomic int slow_mpi_keeps_sends, slow_mpi_holds_making, slow_mpi_holds_sums, slow_mpi_makes,
     slow_mpi_direct_sums, slow_mpi_faults, slow_mpi_holds_sums_ms, slow_mpi_looks,
-    slow_mpi_holds_others, slow_mpi_sleeps;
+    slow_mpi_holds_others, slow_mpi_sleeps, slow_mpi_broadcasts;
 
 static _Atomic int direct;                  /* sums in flight on the program's memory */
 static double began;                        /* the last of them, in ms */
@@ -70,6 +70,13 @@ EXPORT int MPI_Iallreduce(const void *src, void *dst, int count, MPI_Datatype ty
     if (is_of_program(dst))
         last = *request;
     return code;
+}
+
+EXPORT int MPI_Ibcast(void *data, int count, MPI_Datatype type, int root, MPI_Comm comm,
+                      MPI_Request *request)
+{
+    slow_mpi_broadcasts++;
+    return PMPI_Ibcast(data, count, type, root, comm, request);
 }
 
 /* Of the one message that is kept; `looks` for the end of it come first. */

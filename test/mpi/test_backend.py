@@ -261,6 +261,17 @@ def test_a_program_whose_own_mpi_is_of_the_other_family_is_told_what_it_can_do()
             assert re.search(PROGRAMS_OWN, err) and "HORON_MPI_LIBRARY" not in err, (steps, err)
 
 
+def test_a_program_that_is_alone_in_its_own_mpi_is_told_once_though_nothing_needs_it():
+    for launch, other in (launchers.mpirun, launchers.hydra), (launchers.hydra, launchers.mpirun):
+        for own in launch, other:
+            words = (BESIDE_MPI, FILES[own], "ijslf")
+            with launch(2, *words, ASAN_OPTIONS=MPI["ASAN_OPTIONS"]) as job:
+                status, out, err = job.end()
+            job.assert_nothing_left()
+            assert status == 0 and out.count("sum 2") == 2, (out, err)
+            assert err.count("each is alone in the program's MPI") == (own == other), err
+
+
 def test_a_communicator_of_one_rank_is_a_job_of_one():
     """c is MPI_COMM_SELF: of a world of two, and of one that nothing started."""
     for launch, file in FILES.items():

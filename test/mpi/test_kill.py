@@ -15,6 +15,7 @@ sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "drift")]
 
 import jobs  # noqa: E402
 import launchers  # noqa: E402
+import stalls  # noqa: E402
 import tap  # noqa: E402
 
 ENDLESS = os.environ.get("ENDLESS")
@@ -25,6 +26,8 @@ DYING = {
     launchers.hydra: os.environ.get("DYING_MPICH"),
 }
 FULL = os.environ.get("HORON_TEST_FULL")
+TOLD_S = 1.0 * float(os.environ.get("HORON_TEST_PATIENCE", "1"))  # more under a sanitizer
+WATCH = stalls.Watch()
 OWN = {launchers.mpirun: "libmpi.so.40", launchers.hydra: "libmpich.so.12"}
 MODES = {launchers.mpirun: "in-order", launchers.hydra: "named"}
 ENV = {
@@ -66,10 +69,13 @@ def kill_in(launch, verb, count, mode, victim, set_by=None, backend="mpi", **mor
         what = "barrier" if rank == "3" else verb
         named = rf"{what} .*(?:failed|refused): rank {victim} \(\S+\) is gone: its process ended .*"
         assert status == "-6" and re.fullmatch(named, text) and "MPI_" not in text, told
-    longest = max(int(moment) for _, _, moment, _ in failed) - died
-    print(f"{verb} {mode}, {launch.__name__}: named after {longest / 1e6:.1f} ms")
+    took = WATCH.took(died / 1e9, max(int(moment) for _, _, moment, _ in failed) / 1e9)
+    print(f"{verb} {mode}, {launch.__name__}: named after {took * 1e3:.1f} ms")
+    assert took < TOLD_S, told
     left_out = 0 if "VERIFY_MPI" in more else size - 1  # else it is the program's to end
     assert err.count("MPI_Finalize() is left out") == left_out, told
+    warned = err.count("the program's MPI_Finalize() may wait for ever")
+    assert warned == size - 1 - left_out, told
     assert err.count("begun by the program") == (0 if left_out else size), told
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An MPI that is slow: it works on no memory of the program's while a thread of horon's makes a
 communicator, or where one of MPI's moves data, what it keeps goes out, it is asked ever less often,
-by an idle rank never, and nothing of it is left."""
+by an idle rank never, and nothing of it is left. What has failed in it is left alone."""
 
 import os
 import pathlib
@@ -46,6 +46,14 @@ def test_a_making_that_is_left_ends_what_is_direct_and_mpi_with_the_context():
     out, err = run("leave", finalizes=False)
     assert out.count("by mpi\n") == 3 and out.count("by native\n") == 3, (out, err)
     assert err.count("what was given up is still in MPI's hands") == 2, err
+
+
+def test_what_fails_in_mpi_ends_contexts_of_communicators_at_once():
+    """Though its own context is there, and where such a one is on its way."""
+    for case in "shut", "shut a meeting":
+        for of_program in {}, {"preloads": True, "HORON_MPI_SERIALIZED": "1"}:
+            out, _ = run(case, finalizes=False, **of_program)
+            assert out.count("by mpi\n") == out.count("by native\n") == 3, out
 
 
 def test_an_mpi_that_moves_data_by_itself_works_on_no_memory_of_the_programs():
