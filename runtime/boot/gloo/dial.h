@@ -9,7 +9,7 @@
 
 /**
  * Connects with the first of @p all that answers, as often as it takes.
- * @param fd_out non-blocking, with TCP_NODELAY; the caller's
+ * @param fd_out non-blocking, with TCP_NODELAY; the caller's. It may have been closed by then
  * @param wait with a subject; its state is what was tried
  * @return OK | ERR_TIMEOUT, nobody answers: the text is each address and what came of it |
  *         ERR_CANCELLED | ERR_SYSTEM

@@ -25,9 +25,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The clock, for all: so slow that no limit of seconds is over in a test. 0: as it is. */
-enum { SLOWER = 20 };
-static _Atomic int64_t slow_since_ns;
+/* The clock, for all: so many times as slow, that a limit is over late, or never. 0: as it is. */
+static _Atomic int64_t slow_since_ns, times_slower = 1;
 
 int __real_clock_gettime(clockid_t id, struct timespec *time);
 int __wrap_clock_gettime(clockid_t id, struct timespec *time);
@@ -36,15 +35,33 @@ int __wrap_clock_gettime(clockid_t id, struct timespec *time)
     const int64_t second = 1000000000, since_ns = slow_since_ns;
     const int status = __real_clock_gettime(id, time);
     const int64_t now_ns = time->tv_sec * second + time->tv_nsec;
-    const int64_t slow_ns = since_ns + (now_ns - since_ns) / SLOWER;
+    const int64_t slow_ns = since_ns + (now_ns - since_ns) / times_slower;
     if (since_ns)
         *time = (struct timespec){.tv_sec = slow_ns / second, .tv_nsec = slow_ns % second};
     return status;
 }
 
-static void slow_down(void)
+static void slow_down(int times)
 {
+    times_slower = times;
     slow_since_ns = (int64_t)horon_clock_ns();
+}
+
+/* A listener that is closed within the next connect() to it. */
+static struct pollfd *closes_within;
+
+int __real_connect(int fd, const struct sockaddr *address, socklen_t bytes);
+int __wrap_connect(int fd, const struct sockaddr *address, socklen_t bytes);
+int __wrap_connect(int fd, const struct sockaddr *address, socklen_t bytes)
+{
+    const int status = __real_connect(fd, address, bytes), why = errno;
+    if (closes_within) {
+        assert_int_equal(poll(closes_within, 1, -1), 1); /* it is connected */
+        close(closes_within->fd);
+        closes_within = NULL;
+    }
+    errno = why;
+    return status;
 }
 
 static struct horon_error error;
@@ -195,7 +212,7 @@ static void test_c10d_server_of_a_job_that_has_not_met_is_told(void **state)
     for (size_t i = 0; i < 2; i++) {
         const int port = free_port();
         struct horon_gloo_store *served = opened_in(jobs[i][0], port, 0);
-        slow_down(); /* it has time to ask */
+        slow_down(20); /* it has time to ask */
         for (int rank = 0; rank < 2; rank++) {
             assert_int_equal(open_in("b", port, rank, horon_clock_ns() + 50000000, &none),
                              HORON_ERR_TIMEOUT);
@@ -250,7 +267,7 @@ static void test_c10d_server_answers_what_had_connected_as_it_ends(void **state)
     horon_write_u32(&out, 7);
     const int fd = connect_to(port);
     horon_gloo_store_destroy(opened(port, 1));
-    slow_down(); /* it has time to ask */
+    slow_down(1000); /* it has time to ask */
     end_meeting_of_horons(served);
     assert_int_equal(pthread_create(&ending, NULL, destroy, served), 0);
     sched_yield();
@@ -271,7 +288,7 @@ static void test_c10d_server_does_not_wait_for_a_stranger(void **state)
     (void)state;
     horon_gloo_store_destroy(opened(port, 1)); /* it has taken that one, too */
     end_meeting_of_horons(served);
-    slow_down(); /* no limit ends it */
+    slow_down(20); /* no limit of seconds ends it */
     horon_gloo_store_destroy(served);
     slow_since_ns = 0;
     close(fd);
@@ -297,7 +314,7 @@ static void test_c10d_server_that_has_closed_is_looked_for_again(void **state)
     struct pollfd ending = listen_at(coming.port);
     pthread_t other;
     (void)state;
-    slow_down(); /* the next one may come late */
+    slow_down(20); /* the next one may come late */
     assert_int_equal(pthread_create(&other, NULL, come_and_say, &coming), 0);
     assert_int_equal(poll(&ending, 1, -1), 1);
     close(ending.fd);
@@ -348,6 +365,19 @@ static void test_c10d_server_that_has_closed_and_has_no_next_is_lost(void **stat
     assert_int_equal(pthread_join(other, NULL), 0);
 }
 
+/* Before the rank that was on its way has seen that it is connected. */
+static void test_c10d_server_that_has_closed_at_once_is_lost(void **state)
+{
+    const int port = free_port();
+    struct pollfd ending = listen_at(port);
+    struct horon_gloo_store *store = NULL;
+    (void)state;
+    closes_within = &ending;
+    assert_int_equal(open_in("", port, 1, UINT64_MAX, &store), HORON_ERR_PEER_LOST);
+    assert_null(closes_within);
+    assert_non_null(strstr(error.text, "closed the connection, once it was asked"));
+}
+
 /* torch's ranks stay as long as their processes, and say nothing. */
 static void test_c10d_server_does_not_wait_for_those_that_are_silent(void **state)
 {
@@ -391,6 +421,7 @@ int main(void)
         cmocka_unit_test(test_c10d_server_that_has_closed_is_looked_for_again),
         cmocka_unit_test(test_c10d_server_that_has_closed_is_followed_by_rank_0),
         cmocka_unit_test(test_c10d_server_that_has_closed_and_has_no_next_is_lost),
+        cmocka_unit_test(test_c10d_server_that_has_closed_at_once_is_lost),
         cmocka_unit_test(test_c10d_server_does_not_wait_for_those_that_are_silent),
         cmocka_unit_test(test_c10d_server_of_horons_alone_gives_the_next_one_the_address),
     };
