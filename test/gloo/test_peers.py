@@ -77,11 +77,11 @@ def test_a_rank_that_dies_ends_those_that_send_to_it():
     """At once. Where Gloo has a part of a message it goes on awaiting the rest, up to its limit. It
     may have come whole on a busy machine; another one, of which the other end never hears, has
     not."""
-    another = {0: "+ send u8 - 67108864 1 0 4", 1: "+ recv u8 - 67108864 1 0 4"}
+    another = {0: "+ send u8 - 8388608 1 0 4", 1: "+ recv u8 - 8388608 1 0 4"}
     for kind, dies in ("gloo", 0), ("torch", 0), ("gloo", 1):
         message = ["+ recv u8 - 67108864 1 0 3", another[dies], "barrier"]
         script = [*message, "+ send u8 - 67108864 1 0 3", f"die - - 0 {dies}", "wait"]
-        env = {"PEER_TIMEOUT_S": "3"} if dies else {}
+        env = {"PEER_TIMEOUT_S": "10"} if dies else {}
         with ranks.team([kind] * 2, script, peer_env=env) as job:
             statuses = job.end()
             told = job.told(1 - dies)
