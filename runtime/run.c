@@ -324,7 +324,7 @@ static horon_status_t receive_express(struct horon_context *ctx, struct horon_re
         }
         wait_a_moment(spins);
     }
-    return status;
+    return status == HORON_AGAIN && receive->linked ? HORON_IN_PROGRESS : status;
 }
 
 /* @return how many of them, from the first, have ended well; @p status_out  of the next one: AGAIN,

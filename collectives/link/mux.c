@@ -33,6 +33,10 @@
 #include <inttypes.h>
 #include <string.h>
 
+/* Of a message that is awaited: by its header alone it is posted, and read to where it belongs. One
+ * that is shorter is copied from where it was read to along with that, which takes less time. */
+#define DIRECT_BYTES ((size_t)8192)
+
 horon_status_t horon_mux_fail(struct horon_mux *mux, horon_status_t status, const char *what)
 {
     return horon_error_set(&mux->failure, status, "%s %s", mux->options.peer_name, what);
@@ -529,7 +533,7 @@ bool horon_mux_read_one(struct horon_mux *mux, size_t bytes)
     struct horon_error lost;
     bool came = false;
     HORON_ASSERT_OWNER(mux->options.owner);
-    mux->rx.read_max = HORON_MUX_SHORT_HEADER_BYTES + bytes;
+    mux->rx.read_max = HORON_MUX_SHORT_HEADER_BYTES + (bytes < DIRECT_BYTES ? bytes : 0);
     if (mux->failure.status || mux->tx.broken.status || mux->rx.fetches.first ||
         horon_mux_tx_wants(mux))
         return false;

@@ -24,7 +24,8 @@ bool horon_mux_leaves_work(const struct horon_mux *mux, bool even_if_full);
 bool horon_mux_wants_turn_soon(const struct horon_mux *mux, int looks);
 
 /** Reads once, and no further than a message of @p bytes reaches that announces itself: what lies
- * behind one that is awaited stays on the link, for those that await it.
+ * behind one that is awaited stays on the link, for those that await it. Of a long one only the
+ * header, and the body next time, straight to where it was posted meanwhile.
  * @return false: a turn is due instead, which then reads likewise */
 bool horon_mux_read_one(struct horon_mux *mux, size_t bytes);
 

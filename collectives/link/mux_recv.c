@@ -534,12 +534,16 @@ static int read_vector(struct horon_mux_rx *rx, struct iovec vector[2], size_t *
     if (memory) {
         *direct_out = rx->body_left;
         vector[count++] = (struct iovec){.iov_base = memory, .iov_len = rx->body_left};
+        if (rx->read_max > 0)
+            return count; /* and no further */
         if (rx->body_left >= RX_LONG_BODY_BYTES)
             ahead = HORON_MUX_HEADER_BYTES;
     }
-    size_t room = ahead - rx->staged_end;
-    if (rx->read_max > 0 && rx->read_max < room)
-        room = rx->read_max;
+    size_t room = ahead - rx->staged_end, most = rx->read_max;
+    if (most > 0 && rx->in_body && most < rx->body_left)
+        most = rx->body_left; /* which is dropped */
+    if (most > 0 && most < room)
+        room = most;
     vector[count++] = (struct iovec){.iov_base = rx->staging + rx->staged_end, .iov_len = room};
     return count;
 }

@@ -4,11 +4,12 @@
  * messages that begin and end within one call (run.c). Mostly nothing else is in flight, a short
  * message finds room on its ring, and what is awaited comes within a moment. Its request is then
  * never in flight: a send goes with the frame that announces it; a receive stands in its team as
- * what is awaited, until the frame comes from which its data is copied.
+ * what is awaited, until the frame comes from which its data is copied. Of one that is longer the
+ * header comes alone (mux.c): the receive is posted then, and its data read to where it belongs.
  *
  * All else goes the long way, as if this had not been tried (messages.c): where anything else is in
  * flight or was posted, on links that are no rings, if a rank has left, if the message does not
- * come soon, or comes in pieces.
+ * come soon. A longer one of which only a part has come is in flight from there on.
  */
 #include "engine/express.h"
 
@@ -115,6 +116,18 @@ horon_status_t horon_express_expect(struct horon_engine *engine, struct horon_re
     return HORON_IN_PROGRESS;
 }
 
+/* Its header has come, and its data goes to where it belongs. @return false: no memory */
+static bool post(struct horon_request *receive, const struct horon_offer *offer)
+{
+    struct horon_error ignored;
+    const struct horon_matching *matching = receive->team->messages.matching;
+    struct horon_transfer *transfer =
+        horon_message_fill(receive, horon_matching_next_offer(matching, offer->peer));
+    receive->team->messages.coming =
+        horon_mux_post_recv(mux_of(receive), transfer, &ignored) == HORON_OK ? receive : NULL;
+    return receive->team->messages.coming;
+}
+
 bool horon_express_take(struct horon_engine_team *team, const struct horon_offer *offer,
                         struct horon_mux_announced *announced)
 {
@@ -123,20 +136,44 @@ bool horon_express_take(struct horon_engine_team *team, const struct horon_offer
     if (op->agreed.root != offer->peer || receive->message.tag != offer->tag)
         return false;
     team->messages.awaited = NULL;
-    if (!announced || !announced->data || op->count != offer->count ||
-        op->agreed.dtype != offer->dtype)
+    if (!announced || op->count != offer->count || op->agreed.dtype != offer->dtype)
         return false; /* it waits for the receive, which comes the long way */
-    horon_message_take_data(receive, announced);
+    if (!announced->data && !post(receive, offer))
+        return false;
+    if (announced->data) {
+        horon_message_take_data(receive, announced);
+        receive->message.transfer.done = true;
+    }
     horon_matching_count_offer(team->messages.matching, offer->peer);
-    receive->message.transfer.done = true;
     return true;
 }
 
-/* Is it awaited yet, and on that link? */
-static bool is_awaited(const struct horon_request *receive, const struct horon_mux *mux)
+/* Does it come by that link, yet? */
+static bool is_due(const struct horon_request *receive, const struct horon_mux *mux)
 {
-    const struct horon_engine_team *team = receive->team;
-    return team->messages.awaited == receive && !team->failed && mux_of(receive) == mux;
+    const struct horon_team_messages *messages = &receive->team->messages;
+    return (messages->awaited == receive || messages->coming == receive) &&
+           !receive->message.transfer.done && !receive->team->failed && mux_of(receive) == mux;
+}
+
+/* @return OK | AGAIN, it is in flight, as not all has come, or the link is lost, or the team has
+ * failed */
+static horon_status_t end_coming(struct horon_request *receive)
+{
+    struct horon_engine_team *team = receive->team;
+    struct horon_transfer *transfer = &receive->message.transfer;
+    team->messages.coming = NULL;
+    if (transfer->done && transfer->status == HORON_OK) {
+        struct horon_transfer *ended = horon_mux_ends_take(&team->messages.ends);
+        assert(ended == transfer); /* nothing else was in flight */
+        (void)ended;
+        return HORON_OK;
+    }
+    if (!team->failed)
+        horon_team_adopt_message(team, receive);
+    else if (!transfer->done)
+        horon_mux_forget(mux_of(receive), transfer->id.channel, transfer->id.sequence);
+    return HORON_AGAIN;
 }
 
 horon_status_t horon_express_receive(struct horon_engine *engine, struct horon_request *receive,
@@ -144,6 +181,7 @@ horon_status_t horon_express_receive(struct horon_engine *engine, struct horon_r
 {
     HORON_ASSERT_OWNER(engine->options.owner);
     struct horon_mux *mux = mux_of(receive);
+    const struct horon_team_messages *messages = &receive->team->messages;
     const size_t bytes =
         (size_t)receive->op.count * horon_dtype_bytes((horon_dtype_t)receive->op.agreed.dtype);
     if (!horon_mux_wants_turn_soon(mux, spins ? LOOKS_A_TURN : 1)) {
@@ -151,19 +189,20 @@ horon_status_t horon_express_receive(struct horon_engine *engine, struct horon_r
             horon_events_turn(engine->events);
         return HORON_IN_PROGRESS;
     }
-    for (int i = 0; i < FRAMES_A_TURN && is_awaited(receive, mux) && horon_mux_wants_turn(mux);
-         i++) {
+    for (int i = 0; i < FRAMES_A_TURN && is_due(receive, mux) && horon_mux_wants_turn(mux); i++) {
         if (!horon_mux_read_one(mux, bytes))
             horon_engine_move_link(engine, receive->message.peer);
     }
-    if (receive->message.transfer.done) {
+    const horon_status_t status = messages->coming == receive ? end_coming(receive) : HORON_OK;
+    if (status == HORON_OK && receive->message.transfer.done) {
         add_begin(receive);
         add_end(receive);
         return HORON_OK;
     }
-    if (is_awaited(receive, mux))
+    if (status == HORON_OK && is_due(receive, mux))
         return HORON_IN_PROGRESS;
-    horon_express_withdraw(receive);
+    if (status == HORON_OK)
+        horon_express_withdraw(receive);
     return HORON_AGAIN;
 }
 

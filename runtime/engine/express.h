@@ -21,8 +21,8 @@ horon_status_t horon_express_send(struct horon_engine *engine, struct horon_requ
 /** Awaits a message likewise. @return IN_PROGRESS | AGAIN */
 horon_status_t horon_express_expect(struct horon_engine *engine, struct horon_request *receive);
 /** A turn of the link of the message that is awaited. @param spins  it may look more than once.
- * @return OK, it has come: it was never in
- * flight | IN_PROGRESS | AGAIN, it is awaited no more: as above */
+ * @return OK, it has come: it was never in flight | IN_PROGRESS | AGAIN, it is awaited no more: as
+ * above, or in flight (`linked`), if a part has come */
 horon_status_t horon_express_receive(struct horon_engine *engine, struct horon_request *receive,
                                      bool spins);
 /** Awaits it no more. */

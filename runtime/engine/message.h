@@ -39,6 +39,7 @@ struct horon_team_messages {
     uint64_t seen, moves;                /* the membership's changes; messages begun and ended */
     size_t unlinked;                     /* sends whose link is not there yet */
     struct horon_request *awaited;       /* a receive that is in no list, or NULL; express.c */
+    struct horon_request *coming;        /* likewise, whose data is read */
     uint32_t turns;                      /* for it, in vain */
     /* Of the lane in order, if a backend carries them instead of links, else NULL; carried.c. */
     struct horon_backend_channel *carrier;
