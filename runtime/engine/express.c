@@ -156,23 +156,27 @@ static bool is_due(const struct horon_request *receive, const struct horon_mux *
            !receive->message.transfer.done && !receive->team->failed && mux_of(receive) == mux;
 }
 
-/* @return OK | AGAIN, it is in flight, as not all has come, or the link is lost, or the team has
+/* @param mux  where it was posted; of a team that has failed it may be that no more
+ * @return OK | AGAIN, it is in flight, as not all has come, or the link is lost, or the team has
  * failed */
-static horon_status_t end_coming(struct horon_request *receive)
+static horon_status_t end_coming(struct horon_request *receive, struct horon_mux *mux)
 {
     struct horon_engine_team *team = receive->team;
     struct horon_transfer *transfer = &receive->message.transfer;
     team->messages.coming = NULL;
     if (transfer->done && transfer->status == HORON_OK) {
+        /* nothing else was in flight; NULL: its data came before it was announced */
         struct horon_transfer *ended = horon_mux_ends_take(&team->messages.ends);
-        assert(ended == transfer); /* nothing else was in flight */
+        assert(!ended || ended == transfer);
         (void)ended;
         return HORON_OK;
     }
-    if (!team->failed)
+    if (!team->failed) {
+        add_event(receive, HORON_EVENT_TAKEN, HORON_EVENT_MESSAGE);
         horon_team_adopt_message(team, receive);
-    else if (!transfer->done)
-        horon_mux_forget(mux_of(receive), transfer->id.channel, transfer->id.sequence);
+    } else if (!transfer->done) {
+        horon_mux_forget(mux, transfer->id.channel, transfer->id.sequence);
+    }
     return HORON_AGAIN;
 }
 
@@ -193,7 +197,7 @@ horon_status_t horon_express_receive(struct horon_engine *engine, struct horon_r
         if (!horon_mux_read_one(mux, bytes))
             horon_engine_move_link(engine, receive->message.peer);
     }
-    const horon_status_t status = messages->coming == receive ? end_coming(receive) : HORON_OK;
+    const horon_status_t status = messages->coming == receive ? end_coming(receive, mux) : HORON_OK;
     if (status == HORON_OK && receive->message.transfer.done) {
         add_begin(receive);
         add_end(receive);

@@ -65,7 +65,7 @@ static horon_status_t try_address(struct tries *tries, int i, int try_ms, struct
         status = horon_gloo_wait_for(wait, &poll, 1, try_ms, error);
         getsockopt(fd, SOL_SOCKET, SO_ERROR, &why, &bytes);
     }
-    if (why == ECONNRESET) /* it was connected, and has been closed since: the first use tells */
+    if (why == ECONNRESET || why == EPIPE) /* connected, and closed since: the first use tells */
         why = 0;
     else if (status == HORON_OK && why == 0 && horon_address_is_to_itself(fd))
         why = ECONNREFUSED;
